@@ -1,0 +1,33 @@
+"""The arguments that several commands share, and the configuration keys that flags stand for."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from paceline.errors import UsageError
+
+Target = Annotated[str, typer.Argument(metavar="RECIPE|CONFIG", help="The name of a recipe, or a YAML file.")]
+Overrides = Annotated[
+    list[str] | None, typer.Argument(metavar="KEY=VALUE", help="Overrides, such as train.max_steps=100.")
+]
+Nproc = Annotated[str | None, typer.Option("--nproc", metavar="N", help="Worker processes (launch.nproc).")]
+Gpus = Annotated[str | None, typer.Option("--gpus", metavar="0,4", help="Which GPUs to use (launch.gpus).")]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object, for a script.")]
+Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
+
+
+def launch_flags(nproc: str | None = None, gpus: str | None = None) -> dict[str, tuple[Any, str]]:
+    """The keys that --nproc and --gpus set; the schema checks their values like any other."""
+    flags: dict[str, tuple[Any, str]] = {}
+    if nproc is not None:
+        from paceline.config.source import plain_scalar
+
+        flags["launch.nproc"] = (plain_scalar(nproc), "flag --nproc")
+    if gpus is not None:
+        words = [word.strip() for word in gpus.split(",")] if gpus.strip() else []
+        if not all(word.isdigit() for word in words):
+            raise UsageError(f"--gpus {gpus} is not a list of GPU indices", "flag --gpus", "write it like --gpus 0,4")
+        flags["launch.gpus"] = ([int(word) for word in words], "flag --gpus")
+    return flags

@@ -1,0 +1,198 @@
+"""The typed sections of a configuration: every key, its type, its default, one sentence on what it does, its fingerprint class.
+
+A recipe's own schema subclasses `RunConfig` and refines `data`, `model`, `loss` and `evaluate`. Nothing here reads a file or knows torch.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, StrictBool
+
+IDENTITY = "identity"
+"""Another value is another run: a checkpoint or directory with another one is refused."""
+NUMERICS = "numerics"
+"""Another value is the same training, not bit for bit: accepted and recorded."""
+OPERATIONAL = "operational"
+"""Free to change between attempts."""
+
+Bool = StrictBool
+"""`true` or `false`, never 1, "yes" or "on"."""
+
+
+def key(default: Any, sentence: str, fingerprint: str = OPERATIONAL, **constraints: Any) -> Any:
+    """A configuration key: its default, what it does, and which class of the fingerprint it belongs to."""
+    return Field(
+        default,
+        description=sentence,
+        json_schema_extra={"fingerprint": fingerprint},
+        validate_default=True,
+        **constraints,
+    )
+
+
+class Section(BaseModel):
+    """Base of all sections: unknown keys are errors, values do not change after loading."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, protected_namespaces=(), allow_inf_nan=False)
+
+
+class Run(Section):
+    name: str = key("", "A name for people; the default directory is made from the recipe and the fingerprint.")
+    out: str = key("", "The run directory; empty: runs/<recipe>-<fingerprint>.")
+    seed: int = key(
+        0, "Seed of initial weights, sample order, dropout and everything drawn per sample.", IDENTITY, ge=0
+    )
+    deterministic: Bool = key(
+        False, "Deterministic kernels only: needed for bitwise repeatable runs on CUDA, slower.", NUMERICS
+    )
+
+
+class Launch(Section):
+    nproc: Literal["auto"] | Annotated[int, Field(ge=1)] = key(
+        "auto", "Worker processes on this machine; auto: one per GPU, or one where there is none."
+    )
+    gpus: list[Annotated[int, Field(ge=0)]] | None = key(
+        None, "Which GPUs to use, by index; null: all that are visible."
+    )
+    env: dict[str, str | int | float] = key(
+        {}, "NCCL_*, TORCH_NCCL_*, GLOO_* and allocator settings for the workers; names are checked."
+    )
+    omp_threads: Literal["auto"] | Annotated[int, Field(ge=1)] = key(
+        "auto", "CPU threads per worker; auto: OMP_NUM_THREADS if inherited, else the cores divided among the workers."
+    )
+    debug: Bool = key(
+        False, "Collectives check shapes and order (TORCH_DISTRIBUTED_DEBUG=DETAIL, NCCL_DEBUG=INFO); slow."
+    )
+
+
+class Data(Section):
+    num_workers: int = key(0, "Loader processes per worker; 0 loads in the training process.", ge=0)
+    prefetch: int = key(2, "Batches each loader process prepares ahead.", ge=1)
+    pin_memory: Literal["auto"] | Bool = key("auto", "Page-locked host memory for batches; auto: on CUDA.")
+
+
+class Optimizer(Section):
+    name: Literal["adamw", "adam", "sgd"] = key("adamw", "Update rule.", IDENTITY)
+    lr: float = key(1e-3, "Learning rate at the peak of the schedule, before lr_scaling.", IDENTITY, gt=0)
+    betas: tuple[float, float] = key((0.9, 0.999), "Adam's decay rates.", IDENTITY)
+    eps: float = key(1e-8, "Adam's denominator term.", IDENTITY, gt=0)
+    momentum: float = key(0.0, "SGD's momentum.", IDENTITY, ge=0, lt=1)
+    weight_decay: float = key(0.0, "Weight decay of the parameters that are not excluded by no_decay.", IDENTITY, ge=0)
+    no_decay: list[str] = key(
+        ["bias", "norm", "embedding"],
+        "Parameters whose name contains one of these words get no weight decay.",
+        IDENTITY,
+    )
+    fused: Literal["auto"] | Bool = key("auto", "The fused implementation; auto: where the device has one.", NUMERICS)
+
+
+class Schedule(Section):
+    kind: Literal["constant", "linear", "cosine", "step"] = key(
+        "constant", "Shape of the learning rate after warm-up, over optimizer steps.", IDENTITY
+    )
+    warmup_steps: int = key(0, "Optimizer steps of linear warm-up.", IDENTITY, ge=0)
+    min_ratio: float = key(
+        0.0, "Learning rate at the end, as a fraction of the peak (linear, cosine, step).", IDENTITY, ge=0, le=1
+    )
+    decay_every: int | None = key(None, "For kind step: optimizer steps between two decays.", IDENTITY, ge=1)
+    decay_factor: float = key(0.1, "For kind step: the factor of each decay.", IDENTITY, gt=0, lt=1)
+
+
+class LrScaling(Section):
+    rule: Literal["none", "linear", "sqrt"] = key(
+        "none", "How the learning rate follows global_batch / base_batch.", IDENTITY
+    )
+    base_batch: int | None = key(None, "The global batch that optimizer.lr was chosen for.", IDENTITY, ge=1)
+
+
+class Train(Section):
+    global_batch: int = key(128, "Samples per optimizer step, over all ranks: the invariant.", IDENTITY, ge=1)
+    micro_batch: int | None = key(
+        None, "At most this many samples per rank and micro-step (memory); null: no bound.", NUMERICS, ge=1
+    )
+    accumulate: int | None = key(
+        None, "Micro-steps per step; null: as many as micro_batch and the world size ask for.", NUMERICS, ge=1
+    )
+    epochs: int | None = key(None, "Passes over the training set.", ge=1)
+    max_steps: int | None = key(None, "Optimizer steps after which to end, whatever the epoch.", ge=1)
+    max_steps_per_epoch: int | None = key(
+        None, "Optimizer steps of each epoch; the rest of the epoch is left out.", IDENTITY, ge=1
+    )
+    clip_norm: float | None = key(None, "Gradients are scaled down to this norm; null: not.", IDENTITY, gt=0)
+    nonfinite: Literal["stop", "skip"] = key(
+        "stop",
+        "On a loss or gradient that is not a number: stop, or leave the step out and go on. Neither updates the weights.",
+    )
+    optimizer: Optimizer = key(Optimizer(), "The update rule.")
+    schedule: Schedule = key(Schedule(), "The learning rate over time.")
+    lr_scaling: LrScaling = key(LrScaling(), "The learning rate over batch size.")
+
+
+class Parallel(Section):
+    backend: Literal["auto", "nccl", "gloo"] = key(
+        "auto", "Collectives; auto: nccl with one GPU per rank, else gloo.", NUMERICS
+    )
+    bucket_mb: float = key(25, "Size of DDP's gradient buckets, in MiB.", NUMERICS, gt=0)
+    compression: Literal["none", "bf16", "fp16"] = key("none", "Type in which gradients travel.", NUMERICS)
+    static_graph: Bool = key(False, "Promise DDP that every step uses the same parameters.", NUMERICS)
+    find_unused: Bool = key(False, "Let DDP search for parameters without gradient in every step.", NUMERICS)
+    bucket_view: Bool = key(True, "Gradients are views into DDP's buckets: one copy less.", NUMERICS)
+    timeout_s: float = key(600, "A collective that takes longer than this is an error.", gt=0)
+    check_every: int = key(
+        200,
+        "Steps between two checks that the parameters are identical on all ranks, and once at the end; 0: never.",
+        ge=0,
+    )
+
+
+class Precision(Section):
+    mode: Literal["auto", "fp32", "bf16", "fp16"] = key(
+        "auto", "Type of forward and backward; weights and optimizer stay fp32. auto: by compute capability.", NUMERICS
+    )
+    tf32: Bool = key(True, "Let fp32 matrix products use TensorFloat-32 on GPUs that have it.", NUMERICS)
+
+
+class Attention(Section):
+    impl: Literal["auto", "eager", "sdpa"] = key("auto", "Attention kernel; auto: sdpa.", NUMERICS)
+
+
+class Evaluate(Section):
+    every_steps: int | None = key(None, "Optimizer steps between two evaluations on validation data.", ge=1)
+    every_epochs: int | None = key(1, "Epochs between two evaluations on validation data; null: none.", ge=1)
+    at_start: Bool = key(False, "Evaluate once before the first step.")
+    max_samples: int | None = key(None, "Evaluate the first so many samples only; null: all.", ge=1)
+    block: int = key(
+        256, "Samples scored together; independent of the world size, so that the digits are too.", NUMERICS, ge=1
+    )
+
+
+class Telemetry(Section):
+    log_every: int = key(10, "Steps per row of metrics.csv.", ge=1)
+    heartbeat_s: float = key(5, "Seconds between two heartbeats of each rank.", gt=0)
+    ledger: Bool = key(
+        False, "Write each rank's sample ids and losses, the proof of what was trained; costs a synchronisation."
+    )
+    tensorboard: Bool = key(True, "Write TensorBoard files.")
+
+
+class Stop(Section):
+    patience: int | None = key(None, "End after this many evaluations without a better objective; null: never.", ge=1)
+    min_delta: float = key(0.0, "By how much the objective must improve to count as better.", ge=0)
+    max_hours: float | None = key(None, "End after this many hours.", gt=0)
+
+
+class RunConfig(Section):
+    """A whole configuration; recipes refine data, model, loss and evaluate."""
+
+    recipe: str = key(..., "Which recipe trains.", IDENTITY)
+    run: Run = key(Run(), "Name, place and seed.")
+    launch: Launch = key(Launch(), "Processes on this machine.")
+    data: Data = key(Data(), "What is trained on.")
+    train: Train = key(Train(), "Batches, length and optimizer.")
+    parallel: Parallel = key(Parallel(), "How ranks work together.")
+    precision: Precision = key(Precision(), "Number formats.")
+    attention: Attention = key(Attention(), "Attention kernel.")
+    evaluate: Evaluate = key(Evaluate(), "When and how to evaluate.")
+    telemetry: Telemetry = key(Telemetry(), "What is written about the run.")
+    stop: Stop = key(Stop(), "When to end early.")

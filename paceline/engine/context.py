@@ -1,0 +1,34 @@
+"""What every part of the engine in one worker process shares: the configuration, the ranks, and where to write."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from paceline.config.arithmetic import BatchPlan, plan_batches
+from paceline.config.sections import RunConfig
+from paceline.engine.ranks import Ranks
+from paceline.engine.stop import StopWatch
+from paceline.telemetry.events import EventLog
+from paceline.telemetry.layout import RunLayout
+from paceline.telemetry.pulse import PulseWriter
+
+
+@dataclass(frozen=True)
+class Context:
+    """One worker of one attempt of one run."""
+
+    config: RunConfig
+    given: Collection[str]
+    """the dotted keys that were not left at their default"""
+    ranks: Ranks
+    layout: RunLayout
+    attempt: int
+    events: EventLog
+    watch: StopWatch
+    pulse: PulseWriter
+
+    @property
+    def batch_plan(self) -> BatchPlan:
+        train = self.config.train
+        return plan_batches(train.global_batch, train.micro_batch, train.accumulate, self.ranks.world_size)

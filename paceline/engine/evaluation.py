@@ -1,0 +1,94 @@
+"""Evaluation on all ranks, exact: every sample once, scored in blocks that do not depend on the world size, so neither do the digits."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import torch
+
+from paceline.engine.context import Context
+from paceline.engine.loader import to_device
+from paceline.engine.precision import Precision
+from paceline.engine.strategies.base import Strategy
+from paceline.workload import Draw, SampleSet, Workload
+
+
+class Evaluator:
+    """Evaluates a split with the ranks sharing its blocks."""
+
+    def __init__(self, context: Context, workload: Workload, strategy: Strategy, precision: Precision) -> None:
+        self._workload = workload
+        self._strategy = strategy
+        self._precision = precision
+        self._ranks = context.ranks
+        self._config = context.config.evaluate
+        self._draw = Draw(context.config.run.seed, epoch=0)
+        self._watch = context.watch
+
+    def size(self, split: str) -> int:
+        """How many samples of a split are evaluated."""
+        available = len(self._workload.evaluation_set(split))
+        return available if self._config.max_samples is None else min(available, self._config.max_samples)
+
+    def run(self, split: str) -> dict[str, float] | None:
+        """The split's metrics, the same on every rank; None if the ranks agreed to stop in the middle."""
+        samples = self._workload.evaluation_set(split)
+        num_samples = self.size(split)
+        block = self._config.block
+        num_blocks = math.ceil(num_samples / block)
+        mine: list[dict[str, torch.Tensor]] = []
+        model = self._strategy.model
+        was_training = model.training
+        model.eval()
+        try:
+            with torch.no_grad(), self._precision.autocast():
+                # As many rounds on every rank, so that the vote below is one collective for all.
+                for start in range(0, num_blocks, self._ranks.world_size):
+                    index = start + self._ranks.rank
+                    if index < num_blocks:
+                        mine.append(self._score(samples, index * block, min((index + 1) * block, num_samples)))
+                    if self._agreed_to_stop():
+                        return None
+        finally:
+            model.train(was_training)
+        outputs = self._gather(mine, num_samples, num_blocks)
+        return dict(self._workload.metrics(split, outputs))
+
+    def _score(self, samples: SampleSet, start: int, end: int) -> dict[str, torch.Tensor]:
+        batch = to_device(samples.fetch(range(start, end), self._draw), self._ranks.device)
+        outputs = self._workload.predict(self._strategy.model, batch)
+        return {name: _widest(value.detach().cpu()) for name, value in outputs.items()}
+
+    def _agreed_to_stop(self) -> bool:
+        vote = float(self._watch.reason is not None)
+        return bool(self._ranks.gather_floats([vote]).sum() > 0)
+
+    def _gather(self, mine: list[dict[str, torch.Tensor]], num_samples: int, num_blocks: int) -> dict[str, np.ndarray]:
+        """All samples' outputs in the order of their ids, on every rank."""
+        if self._ranks.world_size == 1:
+            return {name: torch.cat([part[name] for part in mine]).numpy() for name in mine[0]}
+        block, world_size = self._config.block, self._ranks.world_size
+        # Rank 0 always has a block; the others may have none, and learn names, types and widths from it.
+        names = self._shared_names(mine)
+        gathered = {}
+        for name, (shape, dtype) in names.items():
+            rounds = math.ceil(num_blocks / world_size)
+            padded = torch.zeros((rounds * block, *shape), dtype=dtype)
+            for index, part in enumerate(mine):
+                padded[index * block : index * block + len(part[name])] = part[name]
+            table = self._ranks.gather(padded).reshape(world_size, rounds, block, *shape)
+            # Block b was scored by rank b mod world_size in round b // world_size.
+            gathered[name] = table.transpose(0, 1).reshape(-1, *shape)[:num_samples].numpy()
+        return gathered
+
+    def _shared_names(self, mine: list[dict[str, torch.Tensor]]) -> dict[str, tuple[tuple[int, ...], torch.dtype]]:
+        described = [{name: (tuple(value.shape[1:]), value.dtype) for name, value in mine[0].items()}] if mine else [{}]
+        if self._ranks.has_group:
+            torch.distributed.broadcast_object_list(described, src=0)
+        return described[0]
+
+
+def _widest(value: torch.Tensor) -> torch.Tensor:
+    """Integers as int64 and floats as float64: what is gathered does not depend on the precision of the run."""
+    return value.to(torch.float64 if value.is_floating_point() else torch.int64)

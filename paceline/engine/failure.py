@@ -1,0 +1,53 @@
+"""What an exception in a worker means to the operator: a typed error, and whether this rank is the cause or a victim."""
+
+from __future__ import annotations
+
+import errno
+import traceback
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+
+from paceline.errors import PacelineError, RankLostError
+from paceline.files import storage_error
+
+_PEER_WORDS = (
+    "Connection closed by peer",
+    "Connection reset by peer",
+    "Broken pipe",
+    "Timed out waiting",
+    "Socket Timeout",
+    "NCCL error",
+    "NCCL communicator was aborted",
+)
+"""What gloo, NCCL and the store say when another rank has gone; the exception type alone does not tell (torch 2.13)."""
+
+
+def explain_exception(error: BaseException, root: Path, rank: int) -> tuple[PacelineError, bool]:
+    """(typed error, whether it is only the echo of another rank's failure)."""
+    if isinstance(error, PacelineError):
+        return error, False
+    if isinstance(error, OSError) and error.errno in {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES}:
+        return storage_error(error, root), False
+    if isinstance(error, torch.OutOfMemoryError):
+        return PacelineError(
+            "the GPU ran out of memory",
+            f"rank {rank}: {_first_line(error)}",
+            "set a smaller train.micro_batch: the global batch stays the same",
+        ), False
+    if isinstance(error, dist.DistError) or any(word in str(error) for word in _PEER_WORDS):
+        return RankLostError(
+            "a collective failed because another rank has gone or is stuck",
+            f"rank {rank}: {_first_line(error)}",
+            "look at the other ranks' logs first",
+        ), True
+    frames = traceback.extract_tb(error.__traceback__)
+    where = f"rank {rank}, {frames[-1].filename}:{frames[-1].lineno}" if frames else f"rank {rank}"
+    return PacelineError(
+        f"{type(error).__name__}: {_first_line(error)}", where, "run again with --debug for the traceback"
+    ), False
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).strip().splitlines() or [""])[0][:300]

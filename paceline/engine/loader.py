@@ -1,0 +1,123 @@
+"""Brings the micro-batches of every step to this rank: the right samples, in the right order, from loader processes if asked.
+
+The requests (ids, epoch) are computed here from the sample order; loader processes only fetch. An empty slice is asked for as the first
+sample of the batch with weight zero, so that every rank runs the same number of micro-steps.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import os
+import signal
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.utils.data
+
+from paceline.config.arithmetic import BatchPlan
+from paceline.config.sections import Data
+from paceline.engine.order import SampleOrder
+from paceline.parentage import die_with_parent
+from paceline.workload import Draw, SampleSet
+
+
+@dataclass(frozen=True)
+class MicroBatch:
+    """What one micro-step of one rank trains on."""
+
+    step: int
+    micro_step: int
+    epoch: int
+    ids: list[int]
+    """empty for a dummy"""
+    batch: Any
+    batch_samples: int
+    """samples of the whole global batch"""
+
+    def pin_memory(self) -> MicroBatch:
+        """For the loader's pinning thread, which does not look inside a dataclass by itself."""
+        pin = torch.utils.data._utils.pin_memory.pin_memory
+        return dataclasses.replace(self, batch=pin(self.batch))  # type: ignore[no-untyped-call]
+
+
+@dataclass(frozen=True)
+class _Request:
+    step: int
+    micro_step: int
+    epoch: int
+    ids: list[int]
+    stand_in: int
+    batch_samples: int
+
+
+def plan_requests(
+    order: SampleOrder, plan: BatchPlan, rank: int, first_step: int, last_step: int
+) -> Iterator[_Request]:
+    """The requests of steps first_step … last_step (counted from 1), for one rank."""
+    for step in range(first_step, last_step + 1):
+        epoch, index = divmod(step - 1, order.steps_per_epoch)
+        ids = order.batch(epoch, index)
+        for micro_step, (start, end) in enumerate(plan.slice(len(ids), rank)):
+            yield _Request(step, micro_step, epoch, ids[start:end].tolist(), int(ids[0]), len(ids))
+
+
+class _Fetcher(torch.utils.data.Dataset[MicroBatch]):
+    """Turns a request into a micro-batch; runs in the loader processes."""
+
+    def __init__(self, samples: SampleSet, seed: int) -> None:
+        self._samples = samples
+        self._seed = seed
+
+    def __getitem__(self, request: _Request) -> MicroBatch:
+        batch = self._samples.fetch(request.ids or [request.stand_in], Draw(self._seed, request.epoch))
+        return MicroBatch(request.step, request.micro_step, request.epoch, request.ids, batch, request.batch_samples)
+
+
+class _Requests(torch.utils.data.Sampler[_Request]):
+    def __init__(self, requests: Iterator[_Request]) -> None:
+        self._requests = requests
+
+    def __iter__(self) -> Iterator[_Request]:
+        return self._requests
+
+
+def _begin_loader_process(parent_pid: int, _: int) -> None:
+    """In a loader process: die with the trainer, and leave the operator's signals to it."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    die_with_parent(parent_pid)
+
+
+def load_batches(
+    samples: SampleSet, requests: Iterator[_Request], data: Data, seed: int, device: torch.device
+) -> Iterator[MicroBatch]:
+    """The micro-batches of these requests, in their order, on the host."""
+    fetcher = _Fetcher(samples, seed)
+    if data.num_workers == 0:
+        return (fetcher[request] for request in requests)
+    loader = torch.utils.data.DataLoader(
+        fetcher,
+        sampler=_Requests(requests),
+        batch_size=None,
+        num_workers=data.num_workers,
+        prefetch_factor=data.prefetch,
+        pin_memory=device.type == "cuda" and data.pin_memory is not False,
+        worker_init_fn=functools.partial(_begin_loader_process, os.getpid()),
+        # Its own generator: iter(DataLoader) would otherwise draw from the global one.
+        generator=torch.Generator().manual_seed(seed),
+    )
+    return iter(loader)
+
+
+def to_device(value: Any, device: torch.device) -> Any:
+    """A batch with its tensors on the device; plain values stay as they are."""
+    if isinstance(value, torch.Tensor):
+        return value.to(device, non_blocking=True)
+    if isinstance(value, dict):
+        return {name: to_device(item, device) for name, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return type(value)(to_device(item, device) for item in value)
+    return value

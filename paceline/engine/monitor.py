@@ -1,0 +1,125 @@
+"""Everything a rank writes about its training: metrics, validation, heartbeats, TensorBoard."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from paceline.engine.context import Context
+from paceline.engine.device_stats import gpu_reading, memory_gib
+from paceline.engine.outcome import Outcome
+from paceline.engine.state import TrainState
+from paceline.engine.tensorboard import TensorBoard
+from paceline.engine.timing import WindowTimes
+from paceline.files import storage_error
+from paceline.telemetry.heartbeat import Heartbeat
+from paceline.telemetry.tables import METRICS_COLUMNS, VALIDATION_COLUMNS, Table
+from paceline.workload import Workload
+
+
+class Monitor:
+    """Tables and TensorBoard on rank 0, heartbeats on every rank."""
+
+    def __init__(self, context: Context, workload: Workload, peak_flops: float | None) -> None:
+        layout, ranks, config = context.layout, context.ranks, context.config.telemetry
+        self._layout = layout
+        self._attempt = context.attempt
+        self._ranks = ranks
+        self._events = context.events
+        self._pulse = context.pulse
+        self._workload = workload
+        self._peak_flops = peak_flops
+        self._units_logged = 0
+        self._samples_logged = 0
+        self._last: dict[str, Any] = {}
+        self._metrics: Table | None = None
+        self._validation: Table | None = None
+        self._board: TensorBoard | None = None
+        if ranks.is_first:
+            self._metrics = Table(layout.metrics, METRICS_COLUMNS)
+            self._validation = Table(layout.validation, (*VALIDATION_COLUMNS, *workload.metric_names, "time"))
+            self._board = TensorBoard(layout.tensorboard) if config.tensorboard else None
+        path = layout.heartbeat(ranks.rank)
+        self._heartbeat = Heartbeat(path, ranks.rank, context.attempt, config.heartbeat_s, self._beat)
+        self._heartbeat.start()
+
+    def check(self) -> None:
+        """Raises what went wrong while writing in the background."""
+        for error in (self._heartbeat.error, self._board.error if self._board else None):
+            if error is not None:
+                raise storage_error(error, self._layout.root)
+
+    def log_window(
+        self, state: TrainState, epoch: int, outcome: Outcome, lr: float, times: WindowTimes, units: int
+    ) -> None:
+        """One row of metrics.csv. Gathers a few numbers from all ranks: every rank calls it at the same step."""
+        samples = state.samples - self._samples_logged
+        memory = memory_gib(self._ranks.device)
+        gathered = self._ranks.gather_floats([units - self._units_logged, memory])
+        num_units, peak_memory = float(gathered[:, 0].sum()), float(gathered[:, 1].max())
+        self._units_logged, self._samples_logged = units, state.samples
+        self._last = {
+            "loss": outcome.loss,
+            "step_ms": {"p50": times.p50, "p90": times.p90},
+            "phase_ms": times.phases,
+            "memory_gib": memory,
+        }
+        if self._metrics is None:
+            return
+        gpu = gpu_reading(self._ranks.device)
+        row = {
+            "attempt": self._attempt,
+            "step": state.step,
+            "epoch": epoch,
+            "samples": state.samples,
+            "loss": outcome.loss,
+            "lr": lr,
+            "grad_norm": outcome.grad_norm,
+            "window_steps": times.steps,
+            "step_ms": times.step_ms,
+            "step_ms_p50": times.p50,
+            "step_ms_p90": times.p90,
+            "step_ms_std": times.std,
+            **{f"{phase}_ms": value for phase, value in times.phases.items()},
+            "samples_per_s": samples / times.wall_s,
+            "units_per_s": num_units / times.wall_s,
+            "mfu": self._mfu(num_units / times.wall_s),
+            "memory_gib": peak_memory,
+            "gpu_util": gpu["util"] if gpu else None,
+            "time": time.time(),
+        }
+        self._metrics.write(row)
+        if self._board is not None:
+            self._board.add(state.step, {f"train/{name}": row[name] for name in ("loss", "lr", "grad_norm")})
+            self._board.add(state.step, {f"pace/{name}": row[name] for name in ("samples_per_s", "step_ms", "data_ms")})
+
+    def log_evaluation(
+        self, state: TrainState, epoch: int, split: str, num_samples: int, metrics: Mapping[str, float]
+    ) -> None:
+        if self._validation is None:
+            return
+        place = {"step": state.step, "epoch": epoch, "split": split, "num_samples": num_samples}
+        self._validation.write(
+            {"attempt": self._attempt, "samples": state.samples, "time": time.time(), **place, **metrics}
+        )
+        self._events.write("evaluation", **place, metrics=dict(metrics))
+        if self._board is not None:
+            self._board.add(state.step, {f"{split}/{name}": value for name, value in metrics.items()})
+
+    def close(self) -> None:
+        self._heartbeat.stop()
+        for writer in (self._metrics, self._validation, self._board):
+            if writer is not None:
+                writer.close()
+
+    def _mfu(self, units_per_s: float) -> float | None:
+        flops = self._workload.step_flops(1)
+        if flops is None or self._peak_flops is None:
+            return None
+        return flops * units_per_s / (self._peak_flops * self._ranks.world_size)
+
+    def _beat(self) -> dict[str, Any]:
+        beat = {"step": self._pulse.step, "phase": self._pulse.phase, **self._last}
+        gpu = gpu_reading(self._ranks.device)
+        return beat | ({"gpu": gpu} if gpu else {})

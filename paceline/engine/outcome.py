@@ -1,0 +1,107 @@
+"""What came of a step: its loss, gradient norm, whether it was finite, and whether the ranks agreed to stop.
+
+Everything rides on one small all-reduce that starts before the last backward and is read a step later, so that no step waits for it:
+all ranks read the same numbers after the same step, and so decide alike, within two steps of whatever asked.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+import torch.distributed as dist
+
+from paceline.engine.ranks import Ranks
+from paceline.engine.stop import STOP_REASONS
+
+_HEAD = 2  # loss sum, weight; the votes to stop follow
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A step's result, on the host; the same on every rank but for `bad_here`."""
+
+    step: int
+    loss: float
+    grad_norm: float
+    bad: bool
+    """a loss or gradient that is not finite: the update was left out"""
+    bad_here: bool
+    """this rank's own loss was not finite"""
+    stop: str | None
+    """why the ranks agreed to stop"""
+
+
+class Tally:
+    """Sums of one step over its micro-steps and all ranks: (loss sum, weight, votes)."""
+
+    def __init__(self, ranks: Ranks) -> None:
+        self._ranks = ranks
+        self._sums = torch.zeros(_HEAD + len(STOP_REASONS), dtype=torch.float64, device=ranks.device)
+        self._work: dist.Work | None = None
+        self.local_loss = self._sums[0]
+
+    def add(self, loss_sum: torch.Tensor, weight: torch.Tensor) -> None:
+        self._sums[0] += loss_sum.detach()
+        self._sums[1] += weight.detach()
+
+    def start(self, stop: str | None) -> None:
+        """Begins the sum over all ranks, with this rank's vote."""
+        if stop is not None:
+            self._sums[_HEAD + STOP_REASONS.index(stop)] = 1
+        self.local_loss = self._sums[0].clone()
+        self._work = self._ranks.all_reduce(self._sums)
+
+    def finish(self) -> None:
+        self._ranks.finish(self._work)
+
+    @property
+    def loss_sum(self) -> torch.Tensor:
+        return self._sums[0]
+
+    @property
+    def weight(self) -> torch.Tensor:
+        return self._sums[1]
+
+    @property
+    def votes(self) -> torch.Tensor:
+        return self._sums[_HEAD:]
+
+
+class Pending:
+    """A step's result on its way to the host; `read` waits only if the device has not got there yet."""
+
+    def __init__(self, step: int, tally: Tally, grad_norm: torch.Tensor, bad: torch.Tensor) -> None:
+        self.step = step
+        values = torch.cat(
+            [
+                torch.stack(
+                    [
+                        tally.loss_sum / tally.weight.clamp(min=torch.finfo(torch.float64).tiny),
+                        grad_norm.double(),
+                        bad.double(),
+                        (~torch.isfinite(tally.local_loss)).double(),
+                    ]
+                ),
+                tally.votes,
+            ]
+        )
+        self._event: torch.cuda.Event | None = None
+        if values.device.type == "cuda":
+            self._host = torch.empty(values.shape, dtype=values.dtype, pin_memory=True)
+            self._host.copy_(values, non_blocking=True)
+            self._event = torch.cuda.Event()  # type: ignore[no-untyped-call]
+            self._event.record()
+        else:
+            self._host = values
+        self._outcome: Outcome | None = None
+
+    def read(self) -> Outcome:
+        if self._outcome is None:
+            if self._event is not None:
+                self._event.synchronize()
+            loss, norm, bad, bad_here, *votes = self._host.tolist()
+            stop = next((reason for reason, count in zip(STOP_REASONS, votes, strict=True) if count > 0), None)
+            self._outcome = Outcome(self.step, loss, norm, bad > 0 or math.isnan(bad), bad_here > 0, stop)
+        return self._outcome

@@ -1,0 +1,123 @@
+"""The ranks of this run and how they talk: device, process group, and the few collectives the engine uses by itself.
+
+Gradients are the strategies' business. What is here works on plain numbers on the host, through gloo, whatever the backend of the
+device is, and without any process group when there is only one rank.
+"""
+
+from __future__ import annotations
+
+import datetime
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+import torch.distributed as dist
+
+from paceline.config.sections import Parallel
+from paceline.errors import ConfigError
+from paceline.telemetry.pulse import PulseWriter
+
+
+@dataclass
+class Ranks:
+    """Who this process is among the ranks."""
+
+    rank: int
+    world_size: int
+    local_rank: int
+    device: torch.device
+    backend: str
+    """nccl, gloo, or none for a single process without a group"""
+    backend_reason: str
+    pulse: PulseWriter | None = None
+    """counts the collectives, when there is one"""
+
+    @property
+    def is_first(self) -> bool:
+        return self.rank == 0
+
+    @property
+    def has_group(self) -> bool:
+        return self.backend != "none"
+
+    def all_reduce(self, tensor: torch.Tensor) -> dist.Work | None:
+        """Starts the sum of `tensor` over all ranks, in place; wait for it with `finish`."""
+        if not self.has_group:
+            return None
+        if self.pulse:
+            self.pulse.enqueued += 1
+        work: dist.Work | None = dist.all_reduce(tensor, async_op=True)
+        return work
+
+    def finish(self, work: dist.Work | None) -> None:
+        """Waits for a collective (on NCCL: makes the device wait)."""
+        if work is not None:
+            work.wait()
+            if self.pulse:
+                self.pulse.completed += 1
+
+    def gather(self, tensor: torch.Tensor) -> torch.Tensor:
+        """A host tensor of every rank, stacked: (world_size, *shape). Blocks."""
+        if not self.has_group:
+            return tensor.unsqueeze(0)
+        parts = [torch.empty_like(tensor) for _ in range(self.world_size)]
+        if self.pulse:
+            self.pulse.enqueued += 1
+        self.finish(dist.all_gather(parts, tensor, async_op=True))
+        return torch.stack(parts)
+
+    def gather_floats(self, values: Sequence[float]) -> torch.Tensor:
+        """Some numbers of every rank: (world_size, len(values)), float64. Blocks."""
+        return self.gather(torch.tensor(values, dtype=torch.float64))
+
+    def close(self) -> None:
+        """Leaves the group after a clean end, together."""
+        if self.has_group:
+            dist.barrier()
+            dist.destroy_process_group()
+
+
+def join_ranks(parallel: Parallel) -> Ranks:
+    """Reads the launcher's variables, takes the device and joins the process group."""
+    rank = int(os.environ.get("RANK", "0"))
+    world_size = int(os.environ.get("WORLD_SIZE", "1"))
+    local_rank = int(os.environ.get("LOCAL_RANK", "0"))
+    num_gpus = torch.cuda.device_count()
+    device = torch.device("cuda", local_rank % num_gpus) if num_gpus else torch.device("cpu")
+    if device.type == "cuda":
+        torch.cuda.set_device(device)
+    backend, reason = choose_backend(
+        parallel.backend, world_size, int(os.environ.get("LOCAL_WORLD_SIZE", "1")), num_gpus
+    )
+    if backend == "none":
+        return Ranks(rank, world_size, local_rank, device, backend, reason)
+    # One rank without a launcher that nevertheless asked for a backend gets a store of its own.
+    store = None if "MASTER_ADDR" in os.environ else torch._C._distributed_c10d.HashStore()
+    dist.init_process_group(
+        # gloo beside NCCL: numbers on the host travel without touching the device.
+        "cpu:gloo,cuda:nccl" if backend == "nccl" else "gloo",
+        timeout=datetime.timedelta(seconds=parallel.timeout_s),
+        store=store,
+        rank=-1 if store is None else 0,
+        world_size=-1 if store is None else 1,
+        device_id=device if backend == "nccl" else None,
+    )
+    return Ranks(rank, world_size, local_rank, device, backend, reason)
+
+
+def choose_backend(requested: str, world_size: int, local_world_size: int, num_gpus: int) -> tuple[str, str]:
+    """(backend, reason); refuses what the devices cannot serve."""
+    if requested == "nccl" and local_world_size > num_gpus:
+        raise ConfigError(
+            f"parallel.backend=nccl needs one GPU per rank: {local_world_size} ranks, {num_gpus} GPUs here",
+            "parallel.backend",
+            "set parallel.backend=gloo, or start fewer ranks with --nproc",
+        )
+    if requested != "auto":
+        return requested, "as requested"
+    if world_size == 1:
+        return "none", "one rank needs no collectives"
+    if 0 < local_world_size <= num_gpus:
+        return "nccl", f"{local_world_size} ranks on {num_gpus} GPUs"
+    return "gloo", "no GPU" if num_gpus == 0 else f"{local_world_size} ranks share {num_gpus} GPUs, which NCCL refuses"

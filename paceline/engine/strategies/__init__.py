@@ -1,0 +1,1 @@
+"""How a model is spread over ranks: one strategy, one file."""

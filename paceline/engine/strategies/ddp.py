@@ -1,0 +1,40 @@
+"""Data parallelism with DistributedDataParallel: every rank holds the model, gradients are averaged in buckets during backward."""
+
+from __future__ import annotations
+
+import contextlib
+
+import torch
+from torch.nn.parallel import DistributedDataParallel
+
+from paceline.config.sections import Parallel
+from paceline.engine.compression import build_compression
+from paceline.engine.ranks import Ranks
+from paceline.engine.strategies.base import Strategy
+
+
+class DdpStrategy(Strategy):
+    name = "ddp"
+
+    def __init__(self, model: torch.nn.Module, ranks: Ranks, parallel: Parallel) -> None:
+        super().__init__(model)
+        self._world_size = ranks.world_size
+        wrapper = DistributedDataParallel(
+            model,
+            device_ids=[ranks.device.index] if ranks.device.type == "cuda" else None,
+            bucket_cap_mb=parallel.bucket_mb,
+            static_graph=parallel.static_graph,
+            find_unused_parameters=parallel.find_unused,
+            gradient_as_bucket_view=parallel.bucket_view,
+        )
+        if parallel.compression != "none":
+            wrapper.register_comm_hook(None, build_compression(parallel.compression, ranks.world_size))
+        self._wrapper = wrapper
+        self.module = wrapper
+
+    @property
+    def divisor(self) -> int:
+        return self._world_size
+
+    def accumulating(self) -> contextlib.AbstractContextManager[object]:
+        return self._wrapper.no_sync()

@@ -1,0 +1,203 @@
+"""The training loop: steps, windows, evaluations and the end, the same decisions on every rank."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from paceline.config.arithmetic import Length
+from paceline.engine.context import Context
+from paceline.engine.desync import check_parameters
+from paceline.engine.evaluation import Evaluator
+from paceline.engine.loader import MicroBatch, load_batches, plan_requests
+from paceline.engine.monitor import Monitor
+from paceline.engine.optimizer import LearningRate
+from paceline.engine.order import SampleOrder
+from paceline.engine.outcome import Outcome, Pending
+from paceline.engine.state import Ending, TrainState
+from paceline.engine.step import TrainStep
+from paceline.engine.stop import STOP_REASONS
+from paceline.engine.strategies.base import Strategy
+from paceline.engine.timing import StepTimer
+from paceline.errors import NonFiniteError
+from paceline.workload import Workload
+
+
+class Trainer:
+    """Trains one workload to its end."""
+
+    def __init__(
+        self,
+        context: Context,
+        workload: Workload,
+        strategy: Strategy,
+        length: Length,
+        step: TrainStep,
+        learning_rate: LearningRate,
+        evaluator: Evaluator,
+        monitor: Monitor,
+        timer: StepTimer,
+    ) -> None:
+        self.state = TrainState()
+        self._context = context
+        self._config = context.config
+        self._ranks = context.ranks
+        self._pulse = context.pulse
+        self._workload = workload
+        self._strategy = strategy
+        self._length = length
+        self._step = step
+        self._learning_rate = learning_rate
+        self._evaluator = evaluator
+        self._monitor = monitor
+        self._timer = timer
+        self._evaluated_step: int | None = None
+
+    def run(self) -> Ending:
+        ending = self._train()
+        if ending.state == "finished":
+            ending = self._conclude(ending)
+        self._pulse.beat(self.state.step, "end")
+        return ending
+
+    def close(self) -> None:
+        self._monitor.close()
+
+    def _train(self) -> Ending:
+        state, total = self.state, self._length.total_steps
+        if self._config.evaluate.at_start and self._evaluate_deciding() == "stop":
+            return Ending("stopped", self._agreed_reason(), state.step)
+        batches = self._load_batches()
+        self._strategy.module.train()
+        previous: Pending | None = None
+        stop: str | None = None
+        reason = "length"
+        self._timer.resume()
+        while state.step < total and stop is None and reason == "length":
+            self._monitor.check()
+            pending, batch_samples = self._step.run(state.step + 1, batches)
+            state.step += 1
+            state.samples += batch_samples
+            # Judged a step late, so that no step waits for its own result.
+            stop = self._judge(previous.read()) if previous is not None else None
+            previous = pending
+            if state.step % self._config.telemetry.log_every == 0:
+                self._log(pending)
+            self._check(at_end=False)
+            if stop is None and self._evaluation_is_due():
+                verdict = self._evaluate_deciding()
+                if verdict == "early_stop":
+                    reason = "early_stop"
+                elif verdict == "stop":
+                    stop = self._agreed_reason()
+        if previous is not None:
+            stop = self._judge(previous.read()) or stop
+            self._log(previous)
+        if stop is not None and state.step < total:
+            return Ending("stopped", stop, state.step)
+        return Ending("finished", reason, state.step)
+
+    def _load_batches(self) -> Iterator[MicroBatch]:
+        config, ranks = self._config, self._ranks
+        samples = self._workload.train_set()
+        order = SampleOrder(len(samples), config.train.global_batch, self._length.steps_per_epoch, config.run.seed)
+        first, last = self.state.step + 1, self._length.total_steps
+        requests = plan_requests(order, self._context.batch_plan, ranks.rank, first, last)
+        return load_batches(samples, requests, config.data, config.run.seed, ranks.device)
+
+    def _judge(self, outcome: Outcome) -> str | None:
+        """What a step's result asks for; the same on every rank."""
+        if outcome.bad:
+            self._on_nonfinite(outcome)
+        return outcome.stop
+
+    def _on_nonfinite(self, outcome: Outcome) -> None:
+        guilty = self._ranks.gather_floats([float(outcome.bad_here)])[:, 0].nonzero().flatten().tolist()
+        where = f"step {outcome.step}, " + (
+            f"loss on rank {', '.join(map(str, guilty))}"
+            if guilty
+            else "gradients; the loss itself was finite on every rank"
+        )
+        if self._config.train.nonfinite == "stop":
+            raise NonFiniteError(
+                f"the loss or gradient is not a number; all ranks stopped after step {self.state.step}, step {outcome.step} was not applied",
+                where,
+                "lower train.optimizer.lr, lengthen train.schedule.warmup_steps, set train.clip_norm=1.0, or "
+                "precision.mode=fp32; train.nonfinite=skip leaves such steps out",
+            )
+        if self._ranks.is_first:
+            self._context.events.write(
+                "warning", what="a step was left out: its loss or gradient is not a number", where=where
+            )
+
+    def _log(self, pending: Pending) -> None:
+        self._pulse.beat(self.state.step, "log")
+        outcome = pending.read()
+        times = self._timer.close_window()
+        if times is not None:
+            lr = self._learning_rate.at(outcome.step)
+            self._monitor.log_window(self.state, self._epoch, outcome, lr, times, self._step.units)
+
+    @property
+    def _epoch(self) -> int:
+        """The epoch of the last step, from 0."""
+        return max(0, self.state.step - 1) // self._length.steps_per_epoch
+
+    def _check(self, *, at_end: bool) -> None:
+        every = self._config.parallel.check_every
+        if every and self._ranks.world_size > 1 and (at_end or self.state.step % every == 0):
+            self._pulse.beat(self.state.step, "check")
+            self._timer.pause()
+            check_parameters(self._strategy.model, self._ranks, self.state.step)
+            self._timer.resume()
+
+    def _evaluation_is_due(self) -> bool:
+        config, step = self._config.evaluate, self.state.step
+        by_steps = config.every_steps is not None and step % config.every_steps == 0
+        epochs, rest = divmod(step, self._length.steps_per_epoch)
+        by_epochs = config.every_epochs is not None and rest == 0 and epochs % config.every_epochs == 0
+        return by_steps or by_epochs
+
+    def _evaluate_deciding(self) -> str | None:
+        """Evaluates the split that decides; 'stop' if the ranks agreed to stop meanwhile, 'early_stop' if patience ran out."""
+        split = self._workload.splits[0]
+        metrics = self._evaluate(split)
+        if metrics is None:
+            return "stop" if self._evaluator.size(split) else None
+        self._evaluated_step = self.state.step
+        objective = self._workload.objective
+        value = metrics[objective.metric]
+        if objective.better(value, self.state.best, self._config.stop.min_delta):
+            self.state.best, self.state.best_step, self.state.stale_evaluations = value, self.state.step, 0
+        else:
+            self.state.stale_evaluations += 1
+        patience = self._config.stop.patience
+        return "early_stop" if patience is not None and self.state.stale_evaluations >= patience else None
+
+    def _evaluate(self, split: str) -> dict[str, float] | None:
+        num_samples = self._evaluator.size(split)
+        if num_samples == 0:
+            return None
+        self._pulse.beat(self.state.step, "evaluate")
+        self._timer.pause()
+        metrics = self._evaluator.run(split)
+        self._timer.resume()
+        if metrics is not None:
+            self._monitor.log_evaluation(self.state, self._epoch, split, num_samples, metrics)
+        return metrics
+
+    def _conclude(self, ending: Ending) -> Ending:
+        """After the last step of a run that was not stopped: one last check, and the splits that have not been evaluated yet."""
+        self._check(at_end=True)
+        splits = list(self._workload.splits)
+        if self._evaluated_step == self.state.step:
+            splits = splits[1:]
+        for split in splits:
+            if self._evaluate(split) is None and self._evaluator.size(split):
+                return Ending("stopped", self._agreed_reason(), self.state.step)
+        return ending
+
+    def _agreed_reason(self) -> str:
+        """Why the ranks stopped in the middle of an evaluation: the reason of the first rank that has one."""
+        reason = self._context.watch.reason
+        mine = STOP_REASONS.index(reason) if reason else len(STOP_REASONS)
+        return STOP_REASONS[int(self._ranks.gather_floats([mine]).min())]

@@ -1,0 +1,137 @@
+"""Durable small files: atomic replacement, JSON lines that survive a torn tail, locks, and errors with a remedy.
+
+with storage_errors("runs/a"):
+    write_json(path, {"state": "running"})      # whole or not there
+append = LineWriter(path); append.write('{"step": 1}')
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from paceline.errors import PacelineError, StorageError, UsageError
+
+_FULL = {errno.ENOSPC, errno.EDQUOT}
+_FORBIDDEN = {errno.EACCES, errno.EPERM, errno.EROFS}
+
+
+def storage_error(error: OSError, path: str | Path) -> PacelineError:
+    """The typed error for a failed write below `path`."""
+    where = str(error.filename or path)
+    if error.errno in _FULL:
+        return StorageError("the disk is full", where, "free some space, or choose another place with --out DIR")
+    if error.errno in _FORBIDDEN:
+        return UsageError(
+            f"cannot write there ({os.strerror(error.errno or 0)})", where, "choose a writable place with --out DIR"
+        )
+    if error.errno in {errno.ENOTDIR, errno.EEXIST}:
+        return UsageError("a file stands where a directory is needed", where, "choose another place with --out DIR")
+    return StorageError(
+        f"cannot write ({error.strerror or error})", where, "check the disk, or choose another --out DIR"
+    )
+
+
+@contextlib.contextmanager
+def storage_errors(path: str | Path) -> Iterator[None]:
+    """Turns an OSError raised inside into the typed error for `path`."""
+    try:
+        yield
+    except OSError as error:
+        raise storage_error(error, path) from error
+
+
+def write_text(path: Path, text: str) -> None:
+    """Replaces `path` atomically: readers see the old content or the new one, never a part."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        with open(temporary, "w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except OSError:
+        temporary.unlink(missing_ok=True)
+        raise
+
+
+def write_json(path: Path, value: Any) -> None:
+    write_text(path, json.dumps(value, indent=2, default=str) + "\n")
+
+
+def read_json(path: Path) -> Any:
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
+class LineWriter:
+    """Appends whole lines to a file that several processes may share; a torn tail of a killed writer is closed off first."""
+
+    def __init__(self, path: Path) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._descriptor = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        size = os.fstat(self._descriptor).st_size
+        self.is_empty = size == 0
+        if size and os.pread(self._descriptor, 1, size - 1) != b"\n":
+            os.write(self._descriptor, b"\n")
+
+    def write(self, line: str) -> None:
+        data = line.encode() + b"\n"
+        fcntl.flock(self._descriptor, fcntl.LOCK_EX)
+        try:
+            # One write per line, so that readers and other writers never see half of it; a short one means a full disk.
+            if os.write(self._descriptor, data) != len(data):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        finally:
+            fcntl.flock(self._descriptor, fcntl.LOCK_UN)
+
+    def write_record(self, record: dict[str, Any]) -> None:
+        self.write(json.dumps(record, default=str, separators=(",", ":")))
+
+    def close(self) -> None:
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+
+def read_records(path: Path) -> list[dict[str, Any]]:
+    """All whole JSON lines of a file; a torn or damaged line is passed over, a missing file is empty."""
+    records = []
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            for line in file:
+                with contextlib.suppress(json.JSONDecodeError):
+                    record = json.loads(line)
+                    if isinstance(record, dict):
+                        records.append(record)
+    except FileNotFoundError:
+        pass
+    return records
+
+
+class Lock:
+    """An advisory lock on a file, held until `release` or the end of the process (not inherited by children)."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._descriptor = -1
+
+    def acquire(self, *, shared: bool = False) -> bool:
+        """Takes the lock without waiting; False if somebody else holds it in a way that conflicts."""
+        if self._descriptor < 0:
+            self._descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.flock(self._descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        return True
+
+    def release(self) -> None:
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1

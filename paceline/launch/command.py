@@ -1,0 +1,56 @@
+"""The command line that starts the workers: torch's own launcher, with a rendezvous on a free port of this machine.
+
+python -m torch.distributed.run --nnodes 1 --nproc-per-node 2 --rdzv-backend c10d --rdzv-endpoint 127.0.0.1:0 … -m paceline.worker …
+"""
+
+from __future__ import annotations
+
+import shlex
+import sys
+import uuid
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+WORKER_MODULE = "paceline.worker"
+
+
+def new_rendezvous_id() -> str:
+    """Names one start of workers; each of them carries it as TORCHELASTIC_RUN_ID, so that all can be found again."""
+    return f"paceline-{uuid.uuid4().hex}"
+
+
+def agent_command(
+    nproc: int, worker_arguments: Sequence[str], *, rendezvous_id: str | None = None, module: str = WORKER_MODULE
+) -> list[str]:
+    """The agent's command line; port 0 lets the system choose a free one.
+
+    The address is given in numbers: `--standalone` asks for this host's name, and where that does not resolve it hangs (torch 2.13).
+    """
+    command = [sys.executable, "-m", "torch.distributed.run", "--nnodes", "1", "--nproc-per-node", str(nproc)]
+    command += ["--rdzv-backend", "c10d", "--rdzv-endpoint", "127.0.0.1:0", "--local-addr", "127.0.0.1"]
+    # Without an id of our own torchrun takes the word "none"; harmless with port 0, where nobody else can join.
+    if rendezvous_id is not None:
+        command += ["--rdzv-id", rendezvous_id]
+    return [*command, "-m", module, *worker_arguments]
+
+
+def claimed_arguments(root: Path, attempt: int, debug: bool) -> list[str]:
+    """What the worker is told when the launcher has claimed the run and written its configuration."""
+    arguments = [str(root / "config.yaml"), "--out", str(root), "--attempt", str(attempt)]
+    return [*arguments, "--debug"] if debug else arguments
+
+
+def free_arguments(target: str, overrides: Sequence[str], root: Path, debug: bool) -> list[str]:
+    """What the worker is told when rank 0 claims the run itself: the user's own words, with absolute paths."""
+    path = Path(target)
+    is_path = path.suffix in (".yaml", ".yml") or path.exists() or "/" in target
+    arguments = [str(path.absolute()) if is_path else target, *overrides, "--out", str(root.absolute())]
+    return [*arguments, "--debug"] if debug else arguments
+
+
+def shell_line(command: Sequence[str], assigned: Mapping[str, str], removed: Sequence[str] = ()) -> str:
+    """One line for a shell, with the environment it needs."""
+    words = [f"-u {shlex.quote(name)}" for name in removed]
+    words += [f"{name}={shlex.quote(value)}" for name, value in assigned.items()]
+    prefix = f"env {' '.join(words)} " if words else ""
+    return prefix + shlex.join(command)

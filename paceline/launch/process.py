@@ -1,0 +1,149 @@
+"""The agent process (torchrun) and everything below it: started, listened to, and ended so that nothing is left running.
+
+The agent gets its own session (Ctrl-C reaches the launcher alone, which decides) and dies with the launcher. What it and its workers
+print goes to logs/launcher.log and a bounded tail in memory; `paceline-failure {…}` lines of failing workers are collected, so that
+an error arrives even when the disk is full.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import re
+import signal
+import subprocess
+import threading
+import time
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from paceline.parentage import die_with_parent
+from paceline.telemetry.failure import parse_failure
+
+_TAIL_LINES = 400
+
+
+@dataclass(frozen=True)
+class RootCause:
+    """The rank that torchrun saw fail first: its exit code, negative for a signal."""
+
+    rank: int
+    exit_code: int
+    pid: int
+
+
+class Agent:
+    """One started agent."""
+
+    def __init__(self, command: Sequence[str], environment: Mapping[str, str], log: Path, rendezvous_id: str) -> None:
+        self.failures: list[dict[str, Any]] = []
+        self.tail: deque[str] = deque(maxlen=_TAIL_LINES)
+        self._rendezvous_id = rendezvous_id
+        self._process = subprocess.Popen(
+            command,
+            env=dict(environment),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            preexec_fn=functools.partial(die_with_parent, os.getpid(), signal.SIGTERM),
+        )
+        self._reader = threading.Thread(target=self._listen, args=(log,), name="agent-output", daemon=True)
+        self._reader.start()
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def poll(self) -> int | None:
+        """The agent's exit code, or None while it runs."""
+        return self._process.poll()
+
+    def wait(self, timeout_s: float | None = None) -> int | None:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            return self._process.wait(timeout_s)
+        return None
+
+    def terminate(self) -> None:
+        """Asks the agent to end; it passes SIGTERM on to every rank."""
+        with contextlib.suppress(ProcessLookupError):
+            self._process.terminate()
+
+    def root_cause(self) -> RootCause | None:
+        return parse_root_cause(list(self.tail))
+
+    def kill_all(self, timeout_s: float = 10.0) -> list[int]:
+        """Ends the agent and everything it started, by pid, and waits; returns the pids that did not go."""
+        deadline = time.monotonic() + timeout_s
+        # Again until nothing is found: a process can start another one between the look and the signal.
+        while True:
+            members = self.members()
+            for process in members:
+                with contextlib.suppress(psutil.Error):
+                    process.kill()
+            self.poll()
+            if not members or time.monotonic() > deadline:
+                break
+            psutil.wait_procs(members, timeout=0.2)
+        self.wait(1.0)
+        self._reader.join(timeout=2.0)
+        return [process.pid for process in members]
+
+    def members(self) -> list[psutil.Process]:
+        """The agent, its descendants, and whatever carries its rendezvous id, wherever it was reparented to."""
+        found: dict[int, psutil.Process] = {}
+        with contextlib.suppress(psutil.Error):
+            if self._process.poll() is None:
+                agent = psutil.Process(self._process.pid)
+                for process in [agent, *agent.children(recursive=True)]:
+                    found[process.pid] = process
+        for process in psutil.process_iter():
+            with contextlib.suppress(psutil.Error, OSError):
+                if process.environ().get("TORCHELASTIC_RUN_ID") == self._rendezvous_id:
+                    found[process.pid] = process
+        return [process for process in found.values() if _is_alive(process)]
+
+    def _listen(self, log: Path) -> None:
+        assert self._process.stdout is not None
+        file = None
+        with contextlib.suppress(OSError):
+            file = open(log, "ab", buffering=0)  # noqa: SIM115
+        for line in self._process.stdout:
+            text = line.decode("utf-8", "replace").rstrip("\n")
+            failure = parse_failure(text)
+            if failure is not None:
+                self.failures.append(failure)
+                continue
+            self.tail.append(text)
+            if file is not None:
+                # A full disk must not stop us from reading: a pipe that nobody empties blocks the workers.
+                with contextlib.suppress(OSError):
+                    file.write(line)
+        if file is not None:
+            file.close()
+
+
+def _is_alive(process: psutil.Process) -> bool:
+    try:
+        return bool(process.status() != psutil.STATUS_ZOMBIE)
+    except psutil.Error:
+        return False
+
+
+def parse_root_cause(lines: Sequence[str]) -> RootCause | None:
+    """The first observed failure in torchrun's own report, which ends its output."""
+    starts = [index for index, line in enumerate(lines) if "Root Cause (first observed failure)" in line]
+    if not starts:
+        return None
+    text = "\n".join(lines[starts[-1] :])
+    rank = re.search(r"rank\s*: (\d+)", text)
+    code = re.search(r"exitcode\s*: (-?\d+) \(pid: (\d+)\)", text)
+    if rank is None or code is None:
+        return None
+    return RootCause(int(rank.group(1)), int(code.group(1)), int(code.group(2)))

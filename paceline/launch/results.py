@@ -1,0 +1,82 @@
+"""The table at the end of a run: its last loss, its pace, its validation and test metrics, how long it took, where it lies."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping
+from typing import Any
+
+from rich.table import Table
+
+from paceline.telemetry.reader import Row, Run
+
+
+def results_table(run: Run) -> Table:
+    """What an attempt came to, as rows of (what, value, evidence)."""
+    table = Table(title=f"{run.run.recipe}: {run.run.state}", title_justify="left")
+    table.add_column("result")
+    table.add_column("value", justify="right")
+    table.add_column("from", style="dim")
+    for row in result_rows(run):
+        table.add_row(*row)
+    return table
+
+
+def result_rows(run: Run) -> list[tuple[str, str, str]]:
+    attempt = run.run.attempts[-1]
+    metrics = [row for row in run.metrics if row["attempt"] == attempt.attempt]
+    rows: list[tuple[str, str, str]] = []
+    if metrics:
+        last = metrics[-1]
+        rows.append(("loss", _shown(last["loss"]), f"step {last['step']:,}"))
+        rows.append(_pace_row(metrics))
+    rows += _evaluation_rows(run, attempt.attempt)
+    if attempt.ended is not None:
+        ranks = f"{attempt.world_size} rank{'' if attempt.world_size == 1 else 's'}, start-up included"
+        rows.append(("duration", f"{attempt.ended - attempt.started:,.1f} s", ranks))
+    return rows
+
+
+def _pace_row(metrics: list[Row]) -> tuple[str, str, str]:
+    # The first window holds the warm-up of allocators and kernels.
+    windows = [row["samples_per_s"] for row in (metrics[1:] or metrics) if row["samples_per_s"] is not None]
+    if not windows:
+        return ("samples/s", "?", "no window was logged")
+    spread = f"{min(windows):,.0f} to {max(windows):,.0f}"
+    count = f"{len(windows)} window{'' if len(windows) == 1 else 's'}"
+    return ("samples/s", f"{statistics.median(windows):,.0f}", f"median of {count}, {spread}")
+
+
+def _evaluation_rows(run: Run, attempt: int) -> list[tuple[str, str, str]]:
+    evaluations = [e for e in run.events_of("evaluation", attempt=attempt) if e.get("metrics")]
+    if not evaluations:
+        return []
+    plans = run.events_of("plan", attempt=attempt)
+    deciding = evaluations[0]["split"]
+    rows = []
+    decided = [e for e in evaluations if e["split"] == deciding]
+    best = _best(decided, plans[-1].get("objective") if plans else None)
+    if best is not None and best is not decided[-1]:
+        rows += _metric_rows(f"best {deciding}", best)
+    for split in dict.fromkeys(e["split"] for e in evaluations):
+        rows += _metric_rows(split, [e for e in evaluations if e["split"] == split][-1])
+    return rows
+
+
+def _best(evaluations: list[Row], objective: Mapping[str, Any] | None) -> Row | None:
+    if not objective:
+        return None
+    scored = [e for e in evaluations if e["metrics"].get(objective["metric"]) == e["metrics"].get(objective["metric"])]
+    choose = max if objective["direction"] == "max" else min
+    return choose(scored, key=lambda e: e["metrics"][objective["metric"]], default=None)
+
+
+def _metric_rows(label: str, evaluation: Row) -> list[tuple[str, str, str]]:
+    where = f"step {evaluation['step']:,}"
+    if evaluation.get("num_samples"):
+        where += f", {evaluation['num_samples']:,} samples"
+    return [(f"{label} {name}", _shown(value), where) for name, value in evaluation["metrics"].items()]
+
+
+def _shown(value: Any) -> str:
+    return f"{value:.4f}" if isinstance(value, float) else str(value)

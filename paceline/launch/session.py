@@ -1,0 +1,104 @@
+"""One attempt from the launcher's side: starts the agent, shows progress, passes on requests to stop, and gives a verdict.
+
+Whatever happens, no process is left.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from paceline.files import read_records, write_json
+from paceline.launch.claim import Claim
+from paceline.launch.process import Agent
+from paceline.launch.signals import WORDS, OperatorSignals
+from paceline.launch.verdict import Evidence, Verdict, judge
+from paceline.telemetry.stop_request import write_stop_request
+
+if TYPE_CHECKING:
+    from paceline.launch.progress import Progress
+
+_POLL_S = 0.1
+
+
+class Session:
+    """A claimed run whose agent has been started."""
+
+    def __init__(
+        self,
+        claim: Claim,
+        command: Sequence[str],
+        environment: Mapping[str, str],
+        rendezvous_id: str,
+        signals: OperatorSignals,
+    ) -> None:
+        self._claim = claim
+        self._environment = environment
+        self._signals = signals
+        self._has_asked = False
+        self._killed = False
+        self._agent = Agent(command, environment, claim.layout.launcher_log, rendezvous_id)
+        self._record = threading.Thread(target=self._write_record, name="env-record", daemon=True)
+        self._record.start()
+
+    def follow(self, progress: Progress) -> Verdict:
+        """Waits for the end of the attempt."""
+        try:
+            while self._agent.poll() is None and not self._killed:
+                self._pass_on(progress)
+                progress.poll()
+                time.sleep(_POLL_S)
+        finally:
+            left = self.end()
+        self._record.join(timeout=5)
+        if left:
+            progress.say(f"warning: could not end process {', '.join(map(str, left))}", "yellow")
+        progress.close()
+        return self._judge(progress.step)
+
+    def end(self) -> list[int]:
+        """Ends every process of the attempt; returns the pids that did not go."""
+        return self._agent.kill_all()
+
+    def _pass_on(self, progress: Progress) -> None:
+        """Tells the ranks what the operator asks for, once."""
+        if self._signals.wants_kill:
+            self._killed = True
+            progress.say("killing all ranks", "yellow")
+        elif self._signals.asked is not None and not self._has_asked:
+            self._has_asked = True
+            word = WORDS[self._signals.asked]
+            try:
+                write_stop_request(
+                    self._claim.layout.stop_request, self._claim.attempt, self._signals.asked, "paceline train"
+                )
+            except OSError:
+                # A full disk. The agent passes SIGTERM on to every rank, which stops them just as well.
+                self._agent.terminate()
+            progress.say(f"{word}: all ranks stop at the next step; Ctrl-C again kills them", "yellow")
+
+    def _judge(self, last_step: int | None) -> Verdict:
+        events = [e for e in read_records(self._claim.layout.events) if e.get("attempt") == self._claim.attempt]
+        return judge(
+            Evidence(
+                agent_exit=self._agent.poll(),
+                failures=self._agent.failures,
+                root_cause=self._agent.root_cause(),
+                events=events,
+                asked=self._signals.asked,
+                killed=self._killed,
+                last_step=last_step,
+                tail=list(self._agent.tail),
+                logs=f"{self._claim.layout.launcher_log.parent}/",
+            )
+        )
+
+    def _write_record(self) -> None:
+        from paceline.launch.record import describe_environment
+
+        # A full disk is reported by the workers, who cannot go on without it.
+        with contextlib.suppress(OSError):
+            write_json(self._claim.layout.environment, describe_environment(self._environment))

@@ -1,0 +1,136 @@
+"""How an attempt ended, decided from everything that was heard of it: pure, reads nothing.
+
+    judge(Evidence(agent_exit=1, root_cause=RootCause(rank=1, exit_code=-9, pid=4711)))
+    -> Verdict(state='failed', exit_code=4, error=RankLostError('rank 1 (pid 4711) was killed by signal 9 (SIGKILL; often …)'))
+
+An error that a rank reported itself comes before one that its peers suffered from; both come before what torchrun saw from outside.
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from paceline.errors import PacelineError, Problem, RankLostError, error_from_record
+from paceline.launch.process import RootCause
+
+INTERRUPTIONS = ("ctrl_c", "sigterm")
+_EXIT_CODES = {"ctrl_c": 130, "sigterm": 130}
+_SIGNAL_HINTS = {
+    signal.SIGKILL: "often the out-of-memory killer",
+    signal.SIGSEGV: "a crash in native code",
+    signal.SIGABRT: "native code gave up, see its log",
+    signal.SIGBUS: "often a full /dev/shm or disk under a memory map",
+}
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """Everything that was heard of one attempt."""
+
+    agent_exit: int | None
+    failures: Sequence[Mapping[str, Any]] = ()
+    """`paceline-failure` records, in the order in which they arrived"""
+    root_cause: RootCause | None = None
+    events: Sequence[Mapping[str, Any]] = ()
+    """events of this attempt"""
+    asked: str | None = None
+    """ctrl_c or sigterm, if the operator asked this launcher to stop"""
+    killed: bool = False
+    """the operator did not want to wait"""
+    last_step: int | None = None
+    """from the pulse of rank 0"""
+    tail: Sequence[str] = ()
+    """the last lines the agent and its workers printed"""
+    logs: str = "logs/"
+    """where the logs of the ranks lie, for error messages"""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """How it ended; `error` is what the operator reads when it failed."""
+
+    state: str
+    reason: str
+    step: int | None
+    exit_code: int
+    error: PacelineError | None = None
+    traceback: str = field(default="", repr=False)
+
+
+def judge(evidence: Evidence) -> Verdict:
+    """The verdict on an attempt whose processes have all ended."""
+    end = next((e for e in reversed(evidence.events) if e["kind"] == "end"), None)
+    records = _failure_records(evidence)
+    primary = [record for record in records if not record.get("secondary")]
+    if primary:
+        return _failed(evidence, error_from_record(primary[0]), primary[0])
+    if evidence.killed:
+        return Verdict("stopped", evidence.asked or "ctrl_c", evidence.last_step, 130)
+    if evidence.agent_exit == 0 and end is not None:
+        reason = str(end["reason"])
+        return Verdict(str(end["state"]), reason, end.get("step"), _EXIT_CODES.get(reason, 0))
+    if evidence.asked is not None and not _was_killed(evidence.root_cause):
+        # The workers went down while they were asked to: whatever they say now is no failure of the training.
+        return Verdict("stopped", evidence.asked, evidence.last_step, 130)
+    if evidence.root_cause is not None and (not records or _was_killed(evidence.root_cause)):
+        return _failed(evidence, _silent_death(evidence.root_cause, evidence.logs))
+    if records:
+        return _failed(evidence, error_from_record(records[0]), records[0])
+    return _failed(evidence, _unknown_failure(evidence))
+
+
+def _failure_records(evidence: Evidence) -> list[Mapping[str, Any]]:
+    """What each failing rank said: on its standard error, or, where that got lost, in its event."""
+    heard = {record.get("rank") for record in evidence.failures}
+    events = [e for e in evidence.events if e["kind"] == "failure" and e.get("rank") not in heard]
+    return [*evidence.failures, *events]
+
+
+def _failed(evidence: Evidence, error: PacelineError, record: Mapping[str, Any] | None = None) -> Verdict:
+    step = record.get("step") if record is not None else None
+    return Verdict(
+        "failed",
+        error.problems[0].what,
+        step if step is not None else evidence.last_step,
+        error.exit_code,
+        error,
+        str(record.get("traceback") or "") if record is not None else "",
+    )
+
+
+def _was_killed(cause: RootCause | None) -> bool:
+    """By a signal that nobody here sends to end it politely."""
+    return cause is not None and cause.exit_code < 0 and -cause.exit_code not in (signal.SIGTERM, signal.SIGINT)
+
+
+def _silent_death(cause: RootCause, logs: str) -> RankLostError:
+    where = f"{logs}rank_{cause.rank:05d}.log"
+    if cause.exit_code >= 0:
+        what = f"rank {cause.rank} (pid {cause.pid}) ended with exit code {cause.exit_code} without saying why"
+        return RankLostError(what, where, "read the end of that log")
+    number = -cause.exit_code
+    try:
+        name = signal.Signals(number).name
+    except ValueError:
+        name = "unknown"
+    hint = _SIGNAL_HINTS.get(number)  # type: ignore[call-overload]
+    described = f"{name}; {hint}" if hint else name
+    what = f"rank {cause.rank} (pid {cause.pid}) was killed by signal {number} ({described})"
+    do = "check the kernel's log (dmesg) and free memory" if number == signal.SIGKILL else "read the end of that log"
+    return RankLostError(what, where, do)
+
+
+def _unknown_failure(evidence: Evidence) -> PacelineError:
+    if evidence.agent_exit is not None and evidence.agent_exit < 0:
+        what = f"the launcher of the workers (torchrun) was killed by signal {-evidence.agent_exit}"
+    elif evidence.agent_exit == 0:
+        what = "the workers ended without saying how the training went"
+    else:
+        what = f"the workers could not be started, or ended without a word (torchrun's exit code {evidence.agent_exit})"
+    last = [line for line in evidence.tail if line.strip()][-15:]
+    if last:
+        what += "; the last lines were:\n    " + "\n    ".join(last)
+    return RankLostError(problems=[Problem(what, f"{evidence.logs}launcher.log", "read that log")])

@@ -1,0 +1,123 @@
+"""A job: a recipe with its resolved configuration, from what a person typed. The same for the launcher and for every worker.
+
+job = load_job("sasrec", ["train.max_steps=5"], {"launch.nproc": (2, "flag --nproc")})
+job.check(Facts(world_size=2, num_gpus=0)); job.default_root(job.identity())   -> runs/sasrec-1a2b3c4d
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import paceline
+from paceline.config.contradictions import Facts, check
+from paceline.config.describe import describe
+from paceline.config.fingerprint import identity_of
+from paceline.config.loading import resolve
+from paceline.config.nearest import nearest
+from paceline.config.overrides import parse_overrides
+from paceline.config.sections import RunConfig
+from paceline.config.source import Entry, Layer, read_layer, show
+from paceline.config.toggles import check_toggles
+from paceline.errors import ConfigError, UsageError
+from paceline.launch.environment import check_env
+from paceline.recipes.registry import find_recipe, recipe_names
+from paceline.workload import Recipe
+
+Flags = Mapping[str, tuple[Any, str]]
+"""dotted key -> (value, "flag --name")"""
+
+
+@dataclass(frozen=True)
+class Job:
+    """What is to be trained."""
+
+    recipe: Recipe
+    config: RunConfig
+    origins: dict[str, str]
+    target: str
+    """the recipe or the file, as it was typed"""
+    overrides: tuple[str, ...] = ()
+    """everything else that was typed, flags included, as `key=value`: target and overrides give the same job again"""
+
+    def check(self, facts: Facts) -> None:
+        """Refuses contradictions and unknown names in launch.env, all at once."""
+        problems = [
+            *check(self.config, self.origins, facts),
+            *check_env(self.config.launch.env, self.origins["launch.env"]),
+            *self.recipe.check(self.config),
+        ]
+        if problems:
+            raise ConfigError(problems=problems)
+
+    def identity(self) -> dict[str, Any]:
+        """The fingerprint and what it is made of; reads the data to identify it, and raises DataError if it cannot."""
+        return identity_of(self.config, self.recipe.identify_data(self.config))
+
+    def default_root(self, identity: Mapping[str, Any]) -> Path:
+        """Where the run lives: where the configuration says, or where the same command finds it again."""
+        return Path(self.config.run.out or f"runs/{self.recipe.name}-{identity['fingerprint'][:8]}")
+
+
+def load_job(
+    target: str,
+    overrides: Sequence[str] = (),
+    flags: Flags | None = None,
+    environ: Mapping[str, str] | None = None,
+) -> Job:
+    """The job that a recipe's name or a YAML file, overrides and flags describe."""
+    recipe, base = _base(target)
+    toggles = check_toggles(os.environ if environ is None else environ, describe(recipe.schema))
+    resolved = resolve(recipe.schema, base, overrides, flags, toggles)
+    if resolved.config.recipe != recipe.name:
+        what = f"recipe={resolved.config.recipe} is another recipe than {recipe.name}"
+        raise ConfigError(what, resolved.origins["recipe"], f"give {resolved.config.recipe} in place of {target}")
+    return Job(recipe, resolved.config, resolved.origins, target, _arguments(overrides, flags or {}))
+
+
+def _base(target: str) -> tuple[Recipe, Layer]:
+    names = recipe_names()
+    if target in names:
+        recipe = find_recipe(target)
+        shipped = Path(paceline.__file__).parent / "configs" / f"{target}.yaml"
+        if shipped.is_file():
+            return recipe, read_layer(shipped, f"configs/{target}.yaml")
+        return recipe, Layer({"recipe": Entry(target, f"argument '{target}'")})
+    path = Path(target)
+    if path.is_dir():
+        inside = path / "config.yaml"
+        do = f"give {inside}" if inside.is_file() else "give a recipe or a YAML file"
+        raise UsageError(f"{target} is a directory, not a configuration", target, do)
+    if not path.exists() and path.suffix not in {".yaml", ".yml"}:
+        raise _neither(target, names)
+    if not path.exists():
+        near = nearest(path.name, [p.name for p in path.parent.glob("*.y*ml")])
+        do = f"use {path.parent / near}" if near else f"check the path, or name a recipe: {', '.join(names)}"
+        raise UsageError(f"there is no configuration file {target}", target, do)
+    layer = read_layer(path, target)
+    named = layer.entries.get("recipe")
+    if named is None or not isinstance(named.value, str):
+        what = "the configuration does not name its recipe"
+        raise ConfigError(what, f"{target}:1", f"add a line `recipe: {names[0]}` (there are: {', '.join(names)})")
+    try:
+        return find_recipe(named.value), layer
+    except UsageError as error:
+        raise ConfigError(error.problems[0].what, named.origin, error.problems[0].do) from error
+
+
+def _neither(target: str, names: list[str]) -> UsageError:
+    close = nearest(target, [*names, *(p.name for p in Path().glob("*.y*ml"))])
+    what = f"{target!r} is neither a recipe nor a configuration file"
+    do = f"use {close}" if close else f"name a recipe ({', '.join(names)}) or a YAML file"
+    if "=" in target:
+        do = f"name the recipe first: {names[0]} {target}"
+    return UsageError(what, "", do)
+
+
+def _arguments(overrides: Sequence[str], flags: Flags) -> tuple[str, ...]:
+    """Overrides and flags as one list of overrides; an override that a flag replaces is left out."""
+    kept = [text for text in overrides if not (parse_overrides([text]).entries.keys() & flags.keys())]
+    return (*kept, *(f"{key}={show(value)}" for key, (value, _) in flags.items()))

@@ -1,0 +1,271 @@
+"""Reads files of interactions: `user item [timestamp]` text, RecBole's `.inter`, MovieLens' ratings.dat and ratings.csv.
+
+    196 242 881250949                                            text: blanks or tabs, with or without the time
+    user_id:token⇥item_id:token⇥rating:float⇥timestamp:float     inter: columns by name, in any order, others passed over
+    1::1193::5::978300760                                        movielens, ratings.dat
+    userId,movieId,rating,timestamp                              movielens, ratings.csv: columns by name
+
+Users and items are any words; each gets a number in the order of (length of the word, bytes of the word), which for whole numbers is
+their own order and never depends on the order of lines. A user's lines need not stand together. With times, events are sorted by
+them, ties in file order; without, file order counts. Lines are cut by numpy, many at once; a bad one is named with its number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NoReturn
+
+import numpy as np
+import numpy.typing as npt
+
+from paceline.errors import DataError
+from paceline.recipes.sasrec.interactions import Floats, Interactions, Ints, Names, group_events
+from paceline.recipes.sasrec.source import detect_format, find_file
+
+_CHUNK_BYTES = 32 * 2**20
+_LONGEST_NAME = 256
+_LONGEST_SHOWN = 80
+_NEWLINE = ord("\n")
+
+Bytes = npt.NDArray[np.uint8]
+
+
+@dataclass(frozen=True)
+class _Columns:
+    """How a line is cut, and which of its fields are which."""
+
+    separator: str | None
+    """None: any run of blanks"""
+    names: tuple[str, ...]
+    user: int
+    item: int
+    time: int | None
+    has_header: bool
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """The wanted fields of some consecutive lines."""
+
+    users: Names
+    items: Names
+    times: Floats | None
+
+
+def read_interactions(path: str, requested_format: str = "auto") -> Interactions:
+    """Everything in the file, sorted; DataError (file:line) for what cannot be read."""
+    file = find_file(path)
+    try:
+        columns = _find_columns(file, detect_format(file, requested_format))
+        rows = [_Cutter(file, columns, line, chunk).rows() for line, chunk in _chunks(file, columns.has_header)]
+    except OSError as error:
+        raise DataError(
+            f"the data file cannot be read ({error.strerror})", str(file), "check the disk and try again"
+        ) from error
+    if not sum(len(part.users) for part in rows):
+        raise DataError(
+            "the data file holds no interactions",
+            str(file),
+            f"lines of the form {' '.join(columns.names)!r} are needed",
+        )
+    users, user_names = _number(np.concatenate([part.users for part in rows]))
+    items, item_names = _number(np.concatenate([part.items for part in rows]))
+    times = [part.times for part in rows if part.times is not None]
+    return group_events(users, items + 1, np.concatenate(times) if times else None, user_names, item_names)
+
+
+def _find_columns(file: Path, format: str) -> _Columns:
+    line, first = _first_line(file)
+    if format == "text":
+        names = ("user", "item", "timestamp")[: max(2, min(3, len(first.split())))]
+        return _Columns(None, names, 0, 1, 2 if len(names) == 3 else None, has_header=False)
+    if format == "movielens" and "::" in first:
+        return _Columns("::", ("user", "item", "rating", "timestamp"), 0, 1, 3, has_header=False)
+    separator = "\t" if format == "inter" else ","
+    header = tuple(field.strip() for field in first.split(separator))
+    wanted = (
+        ("user_id:token", "item_id:token", "timestamp:float")
+        if format == "inter"
+        else ("userId", "movieId", "timestamp")
+    )
+    missing = [name for name in wanted[:2] if name not in header]
+    # A time under another type would silently turn the order of time into the order of the file.
+    mistyped = [name for name in header if name.split(":")[0] == "timestamp" and name != wanted[2]]
+    if missing or mistyped or len(set(header)) < len(header):
+        fault = (
+            f"lacks the column {' and '.join(missing)}"
+            if missing
+            else f"has a column {mistyped[0]}"
+            if mistyped
+            else "names a column twice"
+        )
+        raise DataError(
+            f"the header {fault}: {_shorten(first)!r}",
+            f"{file}:{line}",
+            f"begin the file with {separator.join(wanted)!r}, or set data.format",
+        )
+    return _Columns(
+        separator,
+        header,
+        header.index(wanted[0]),
+        header.index(wanted[1]),
+        header.index(wanted[2]) if wanted[2] in header else None,
+        has_header=True,
+    )
+
+
+def _first_line(file: Path) -> tuple[int, str]:
+    """Number and text of the first line that is not blank."""
+    with open(file, encoding="utf-8-sig", errors="replace") as stream:
+        for number, line in enumerate(stream, start=1):
+            if line.strip():
+                return number, line.rstrip("\n")
+    return 1, ""
+
+
+def _chunks(file: Path, has_header: bool) -> Iterator[tuple[int, bytes]]:
+    """(number of the first line, whole lines) until the end of the file, without the header."""
+    line, rest = 1, b""
+    with open(file, "rb") as stream:
+        while True:
+            block = stream.read(_CHUNK_BYTES)
+            whole, newline, tail = (rest + block).rpartition(b"\n")
+            if not block:
+                whole, newline, tail = rest, b"\n", b""
+            rest = tail
+            if newline and whole:
+                if line == 1:
+                    whole = whole.removeprefix(b"\xef\xbb\xbf")
+                if has_header and whole.strip():
+                    blank = len(whole) - len(whole.lstrip(b"\r\n"))
+                    end = whole.find(b"\n", blank)
+                    # Blanked rather than cut off, so that line numbers stay right.
+                    whole = b"\n" * whole.count(b"\n", 0, blank) + (whole[end:] if end >= 0 else b"")
+                    has_header = False
+                yield line, whole + b"\n"
+            line += whole.count(b"\n") + (1 if newline else 0)
+            if not block:
+                return
+
+
+class _Cutter:
+    """Cuts one chunk of whole lines into the wanted columns."""
+
+    def __init__(self, file: Path, columns: _Columns, first_line: int, chunk: bytes) -> None:
+        self._file = file
+        self._columns = columns
+        self._first_line = first_line
+        self._chunk = chunk.replace(b"\r\n", b"\n") if b"\r" in chunk else chunk
+        self._check_text()
+        # `::` becomes one byte that no text holds otherwise; lines keep their number.
+        cut = self._chunk.replace(b"::", b"\0") if columns.separator == "::" else self._chunk
+        self._data: Bytes = np.frombuffer(cut, np.uint8)
+
+    def rows(self) -> _Rows:
+        starts, ends, lines = self._fields()
+        num_fields = len(self._columns.names)
+        counts = np.bincount(lines)
+        wrong = np.flatnonzero((counts != 0) & (counts != num_fields))
+        if len(wrong):
+            expected = (self._columns.separator or " ").join(self._columns.names)
+            self._refuse(int(wrong[0]), f"{counts[wrong[0]]} fields where {num_fields} are needed ({expected})")
+        starts, ends = starts.reshape(-1, num_fields), ends.reshape(-1, num_fields)
+        lines = lines[::num_fields]
+        columns = self._columns
+        times = None if columns.time is None else self._times(starts[:, columns.time], ends[:, columns.time], lines)
+        users = self._words(starts[:, columns.user], ends[:, columns.user], lines, "user")
+        items = self._words(starts[:, columns.item], ends[:, columns.item], lines, "item")
+        return _Rows(users, items, times)
+
+    def _fields(self) -> tuple[Ints, Ints, Ints]:
+        """Start, end and line (from 0) of each field; blank lines have none."""
+        data = self._data
+        if self._columns.separator is None:
+            is_blank = data <= ord(" ")
+            edges = np.flatnonzero(np.diff(is_blank, prepend=True))
+            starts, ends = edges[::2], edges[1::2]
+            lines = np.cumsum(data == _NEWLINE, dtype=np.int32)[starts].astype(np.int64)
+            return starts, ends, lines
+        separator = 0 if self._columns.separator == "::" else ord(self._columns.separator)
+        ends = np.flatnonzero((data == separator) | (data == _NEWLINE))
+        starts = np.concatenate(([0], ends[:-1] + 1))
+        closes = data[ends] == _NEWLINE
+        lines = np.cumsum(closes) - closes
+        opens = np.concatenate(([True], closes[:-1]))
+        is_field = ~(opens & closes & (starts == ends))
+        return starts[is_field], ends[is_field], lines[is_field]
+
+    def _words(self, starts: Ints, ends: Ints, lines: Ints, what: str) -> Names:
+        """The fields as an array of byte strings."""
+        lengths = ends - starts
+        for wrong, fault in (
+            (lengths == 0, "is empty"),
+            (lengths > _LONGEST_NAME, f"is longer than {_LONGEST_NAME} bytes"),
+        ):
+            if wrong.any():
+                self._refuse(int(lines[np.argmax(wrong)]), f"the {what} {fault}")
+        width = int(lengths.max(initial=1))
+        within = np.arange(width)
+        grid = np.minimum(starts[:, None] + within, len(self._data) - 1)
+        letters = np.where(within < lengths[:, None], self._data[grid], 0).astype(np.uint8)
+        return np.ascontiguousarray(letters).view(f"S{width}").ravel()
+
+    def _times(self, starts: Ints, ends: Ints, lines: Ints) -> Floats:
+        words = self._words(starts, ends, lines, "timestamp")
+        try:
+            times = words.astype(np.float64)
+        except ValueError:
+            bad = next(index for index, word in enumerate(words) if not _is_number(word))
+            self._refuse(int(lines[bad]), "the timestamp is not a number")
+        is_time = np.isfinite(times) & (times >= 0)
+        if not is_time.all():
+            self._refuse(int(lines[np.argmin(is_time)]), "the timestamp is not a time (finite, 0 or later)")
+        return times
+
+    def _check_text(self) -> None:
+        at = self._chunk.find(b"\0")
+        if at < 0:
+            try:
+                self._chunk.decode()
+                return
+            except UnicodeDecodeError as error:
+                at = error.start
+        self._refuse(self._chunk.count(b"\n", 0, at), "this is not UTF-8 text")
+
+    def _refuse(self, line: int, what: str) -> NoReturn:
+        text = self._chunk.split(b"\n", line + 1)[line].decode(errors="replace")
+        raise DataError(
+            f"{what}: {_shorten(text)!r}",
+            f"{self._file}:{self._first_line + line}",
+            "correct or remove the line, or set data.format (text, inter, movielens)",
+        )
+
+
+def _number(words: Names) -> tuple[Ints, Names]:
+    """Each word's number, and the words in the order of their numbers: shorter first, then by bytes."""
+    if words.dtype.itemsize <= 8:
+        # As right-aligned integers, whose order is the order wanted; sorting them is ten times faster than sorting strings.
+        keys = words.astype("S8").view(">u8").astype(np.uint64)
+        lengths = np.strings.str_len(words).astype(np.uint64)
+        keys >>= np.uint64(8) * (np.uint64(8) - lengths)
+        _, first, numbers = np.unique(keys, return_index=True, return_inverse=True)
+        return numbers.astype(np.int64), words[first]
+    names, numbers = np.unique(words, return_inverse=True)
+    order = np.argsort(np.strings.str_len(names), kind="stable")
+    place = np.empty_like(order)
+    place[order] = np.arange(len(order))
+    return place[numbers].astype(np.int64), names[order]
+
+
+def _is_number(word: bytes) -> bool:
+    try:
+        np.array([word]).astype(np.float64)
+    except ValueError:
+        return False
+    return True
+
+
+def _shorten(text: str) -> str:
+    return text if len(text) <= _LONGEST_SHOWN else text[: _LONGEST_SHOWN - 1] + "…"

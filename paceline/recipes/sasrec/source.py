@@ -1,0 +1,90 @@
+"""Where interactions come from, before anything is parsed: the file that must be there, its format, the digest that identifies it.
+
+The command line imports this, so neither torch nor numpy is loaded here.
+
+    identify_file("ratings.dat", "auto")      -> "movielens:5b0e…"     the same for a copy of the file in another place
+"""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import json
+import os
+import stat
+from pathlib import Path
+
+from paceline.errors import DataError
+
+_DO = "give an existing file as data.path, or data.path=null for generated data"
+
+
+def find_file(path: str) -> Path:
+    """The data file, known to be a readable file that is not empty; DataError otherwise."""
+    file = Path(path).expanduser()
+    try:
+        found = file.stat()
+    except FileNotFoundError:
+        raise DataError("the data file does not exist", f"data.path={path}", _nearest(file)) from None
+    except OSError as error:
+        raise DataError(f"the data file cannot be reached ({error.strerror})", f"data.path={path}", _DO) from error
+    if stat.S_ISDIR(found.st_mode):
+        raise DataError("a directory was given where a data file is needed", f"data.path={path}", _file_inside(file))
+    if not stat.S_ISREG(found.st_mode):
+        raise DataError("this is not a regular file", f"data.path={path}", _DO)
+    if not os.access(file, os.R_OK):
+        raise DataError("the data file may not be read", f"data.path={path}", f"chmod u+r {path}, or another file")
+    if found.st_size == 0:
+        raise DataError("the data file is empty", f"data.path={path}", _DO)
+    return file
+
+
+def detect_format(file: Path, requested: str) -> str:
+    """text, inter or movielens; `auto` goes by the suffix, then by the first line."""
+    if requested != "auto":
+        return requested
+    if file.suffix == ".inter":
+        return "inter"
+    with open(file, "rb") as stream:
+        first = stream.readline(4096).decode("utf-8", errors="replace")
+    if "\t" in first and any(field.strip().endswith((":token", ":float")) for field in first.split("\t")):
+        return "inter"
+    if "::" in first or "," in first or file.suffix == ".csv":
+        return "movielens"
+    return "text"
+
+
+def identify_file(path: str, requested_format: str) -> str:
+    """The digest of a file's content, with the format it is read in; its place and its dates do not matter."""
+    file = find_file(path)
+    try:
+        with open(file, "rb") as stream:
+            digest = hashlib.file_digest(stream, "sha256").hexdigest()
+        return f"{detect_format(file, requested_format)}:{digest}"
+    except OSError as error:
+        raise DataError(f"the data file cannot be read ({error.strerror})", f"data.path={path}", _DO) from error
+
+
+def identify_generated(version: int, **parameters: int) -> str:
+    """The digest of everything generated data follows from."""
+    text = json.dumps({"version": version} | parameters, sort_keys=True)
+    return f"generated:{hashlib.sha256(text.encode()).hexdigest()}"
+
+
+def _nearest(file: Path) -> str:
+    try:
+        names = os.listdir(file.parent)
+    except OSError:
+        return _DO
+    near = difflib.get_close_matches(file.name, names, n=1)
+    return f"did you mean {file.parent / near[0]}?" if near else _DO
+
+
+def _file_inside(directory: Path) -> str:
+    try:
+        names = sorted(name for name in os.listdir(directory) if name.endswith((".inter", ".txt", ".dat", ".csv")))
+    except OSError:
+        return _DO
+    # ratings.dat lies beside movies.dat and users.dat.
+    names.sort(key=lambda name: not name.startswith("ratings"))
+    return f"name a file inside it, such as {directory / names[0]}" if names else _DO

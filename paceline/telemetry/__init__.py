@@ -1,0 +1,1 @@
+"""The contract between a training run and everything that looks at it: the run directory. Standard library only."""

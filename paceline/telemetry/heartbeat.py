@@ -1,0 +1,57 @@
+"""Heartbeats: one JSON line per beat per rank, written by a small thread inside the rank.
+
+{"v":1,"time":…,"rank":1,"host":"a","pid":4711,"attempt":1,"step":120,"phase":"backward","samples":15360,"loss":3.2,
+ "step_ms":{"p50":8.1,"p90":8.4},"phase_ms":{"data":0.1,…},"memory_gib":1.2,"gpu":{"util":97,"clock_mhz":1980,"power_w":410}}
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from paceline.files import LineWriter
+from paceline.telemetry.layout import SCHEMA
+
+
+class Heartbeat:
+    """Writes what `collect` returns every `interval_s`, and once at the start and at the end.
+
+    A write that fails (a full disk) is kept in `error` for the training thread to raise; the thread then ends.
+    """
+
+    def __init__(
+        self, path: Path, rank: int, attempt: int, interval_s: float, collect: Callable[[], dict[str, Any]]
+    ) -> None:
+        self._lines = LineWriter(path)
+        self._head = {"rank": rank, "host": socket.gethostname(), "pid": os.getpid(), "attempt": attempt}
+        self._interval_s = interval_s
+        self._collect = collect
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="heartbeat", daemon=True)
+        self.error: OSError | None = None
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Writes the last beat and ends the thread."""
+        self._ended.set()
+        if self._thread.is_alive():
+            self._thread.join(timeout=5)
+
+    def _run(self) -> None:
+        try:
+            while True:
+                self._lines.write_record({"v": SCHEMA, "time": time.time()} | self._head | self._collect())
+                if self._ended.is_set():
+                    break
+                self._ended.wait(self._interval_s)
+        except OSError as error:
+            self.error = error
+        finally:
+            self._lines.close()

@@ -1,0 +1,79 @@
+"""Where everything lies in a run directory; the only file that knows the names.
+
+run.json  config.yaml  origins.json  env.json  metrics.csv  validation.csv  events.jsonl
+heartbeat/rank_00000.jsonl  logs/rank_00000.log  logs/launcher.log  ledger/rank_00000.jsonl  tensorboard/
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+SCHEMA = 1
+"""Version of every record in a run directory; a reader refuses a newer one and still reads every older one."""
+
+
+@dataclass(frozen=True)
+class RunLayout:
+    """The paths of one run directory."""
+
+    root: Path
+
+    @property
+    def run(self) -> Path:
+        return self.root / "run.json"
+
+    @property
+    def config(self) -> Path:
+        return self.root / "config.yaml"
+
+    @property
+    def origins(self) -> Path:
+        return self.root / "origins.json"
+
+    @property
+    def environment(self) -> Path:
+        return self.root / "env.json"
+
+    @property
+    def metrics(self) -> Path:
+        return self.root / "metrics.csv"
+
+    @property
+    def validation(self) -> Path:
+        return self.root / "validation.csv"
+
+    @property
+    def events(self) -> Path:
+        return self.root / "events.jsonl"
+
+    @property
+    def tensorboard(self) -> Path:
+        return self.root / "tensorboard"
+
+    @property
+    def launcher_log(self) -> Path:
+        return self.root / "logs" / "launcher.log"
+
+    @property
+    def owner_lock(self) -> Path:
+        """Held exclusively by whoever started the run: the launcher, or rank 0 under a foreign launcher."""
+        return self.root / ".owner.lock"
+
+    @property
+    def workers_lock(self) -> Path:
+        """Shared by every living worker process of the run."""
+        return self.root / ".workers.lock"
+
+    @property
+    def stop_request(self) -> Path:
+        return self.root / "stop_request.json"
+
+    def log(self, rank: int) -> Path:
+        return self.root / "logs" / f"rank_{rank:05d}.log"
+
+    def heartbeat(self, rank: int) -> Path:
+        return self.root / "heartbeat" / f"rank_{rank:05d}.jsonl"
+
+    def ledger(self, rank: int) -> Path:
+        return self.root / "ledger" / f"rank_{rank:05d}.jsonl"

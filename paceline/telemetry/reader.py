@@ -1,0 +1,78 @@
+"""Reads a run directory back: the only way the operator's commands learn about a run.
+
+run = read_run(Path("runs/a"))
+run.metrics[-1]["loss"], run.results(), run.events_of("choice")
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from paceline.errors import UsageError
+from paceline.files import read_json, read_records
+from paceline.telemetry.layout import RunLayout
+from paceline.telemetry.run_file import RunFile, load_run_file
+from paceline.telemetry.tables import read_table
+
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Run:
+    """What a run directory says, read at one moment."""
+
+    layout: RunLayout
+    run: RunFile
+    metrics: list[Row]
+    validation: list[Row]
+    events: list[Row]
+
+    def events_of(self, kind: str, **match: Any) -> list[Row]:
+        return [e for e in self.events if e["kind"] == kind and all(e.get(k) == v for k, v in match.items())]
+
+    def beats(self, rank: int) -> list[Row]:
+        return read_records(self.layout.heartbeat(rank))
+
+    def ledger(self) -> list[Row]:
+        """Every line of every rank's ledger, with its rank."""
+        lines = []
+        for path in sorted((self.layout.root / "ledger").glob("rank_*.jsonl")):
+            rank = int(path.stem.removeprefix("rank_"))
+            lines += [line | {"rank": rank} for line in read_records(path)]
+        return lines
+
+    def environment(self) -> Row:
+        return dict(read_json(self.layout.environment))
+
+
+def latest_attempt(rows: list[Row], *keys: str) -> list[Row]:
+    """Of rows that several attempts wrote for the same keys, the latest attempt's; in the order of their steps.
+
+    A later attempt replaces everything an earlier one did from the step it began at.
+    """
+    kept: dict[tuple[Any, ...], Row] = {}
+    for row in rows:
+        key = tuple(row[name] for name in keys)
+        if key not in kept or row["attempt"] >= kept[key]["attempt"]:
+            kept[key] = row
+    return sorted(kept.values(), key=lambda row: (row["step"], row["attempt"]))
+
+
+def read_run(root: Path) -> Run:
+    run_file = load_run_file(root)
+    if run_file is None:
+        raise UsageError(
+            "not a run directory (it has no run.json)",
+            str(root),
+            "name a directory that `paceline train` printed, such as runs/sasrec-1a2b3c4d",
+        )
+    layout = RunLayout(root)
+    return Run(
+        layout,
+        run_file,
+        latest_attempt(read_table(layout.metrics), "step"),
+        latest_attempt(read_table(layout.validation), "step", "split"),
+        read_records(layout.events),
+    )

@@ -1,0 +1,77 @@
+"""run.json: what this run is, its state, and its attempts. Written by the owner of the run alone, read by everybody.
+
+{"v": 1, "id": "a1b2c3d4e5f6", "recipe": "sasrec", "state": "running", "identity": {"fingerprint": "…", "values": {…}},
+ "attempts": [{"attempt": 1, "state": "running", "world_size": 2, "owner_pid": 4711, "pulses": "/dev/shm/…", …}], …}
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from paceline.errors import UsageError
+from paceline.files import read_json, write_json
+from paceline.telemetry.layout import SCHEMA, RunLayout
+
+STATES = ("running", "finished", "stopped", "failed")
+"""finished: reached its length or stopped early by its own rule; stopped: asked to; failed: an error, exit code 2 or 4."""
+
+
+@dataclass
+class Attempt:
+    """One start of the run, from its launch to its end."""
+
+    attempt: int
+    world_size: int
+    owner_pid: int
+    started: float
+    pulses: str
+    argv: list[str]
+    state: str = "running"
+    reason: str = ""
+    step: int | None = None
+    exit_code: int | None = None
+    ended: float | None = None
+
+
+@dataclass
+class RunFile:
+    """The content of run.json."""
+
+    id: str
+    recipe: str
+    name: str
+    paceline: str
+    created: float
+    identity: dict[str, Any]
+    """{"fingerprint": 64 hex digits, "values": {dotted key: value}}: what makes this run this run."""
+    state: str = "running"
+    reason: str = ""
+    parent: str | None = None
+    attempts: list[Attempt] = field(default_factory=list)
+    v: int = SCHEMA
+
+    def save(self, layout: RunLayout) -> None:
+        write_json(layout.run, asdict(self))
+
+
+def load_run_file(root: Path) -> RunFile | None:
+    """The run.json below `root`; None if there is none. Refuses what it cannot read."""
+    path = RunLayout(root).run
+    try:
+        content = read_json(path)
+        version = int(content["v"])
+    except FileNotFoundError:
+        return None
+    except (json.JSONDecodeError, KeyError, TypeError, ValueError) as error:
+        raise UsageError("run.json is damaged", str(path), "choose another directory with --out DIR") from error
+    if version > SCHEMA:
+        raise UsageError(
+            f"this run was written by a newer Paceline (records version {version}, this one reads up to {SCHEMA})",
+            str(path),
+            "install the newer version",
+        )
+    attempts = [Attempt(**attempt) for attempt in content.pop("attempts")]
+    return RunFile(**content, attempts=attempts)

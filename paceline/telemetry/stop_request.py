@@ -1,0 +1,40 @@
+"""A request to stop, as a file in the run directory; it names its attempt, so that it can never stop a later one.
+
+{"attempt": 2, "reason": "stop_command", "by": "paceline stop, pid 4711", "time": …}
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from paceline.files import read_json, write_json
+
+REASONS = ("ctrl_c", "sigterm", "stop_command")
+
+
+@dataclass(frozen=True)
+class StopRequest:
+    attempt: int
+    reason: str
+    by: str
+    time: float
+
+
+def write_stop_request(path: Path, attempt: int, reason: str, by: str) -> StopRequest:
+    assert reason in REASONS
+    request = StopRequest(attempt, reason, f"{by}, pid {os.getpid()}", time.time())
+    write_json(path, asdict(request))
+    return request
+
+
+def read_stop_request(path: Path, attempt: int) -> StopRequest | None:
+    """The request for this attempt; one for another attempt, or a damaged one, does not count."""
+    try:
+        request = StopRequest(**read_json(path))
+    except (FileNotFoundError, json.JSONDecodeError, TypeError):
+        return None
+    return request if request.attempt == attempt and request.reason in REASONS else None

@@ -1,0 +1,116 @@
+"""metrics.csv and validation.csv: one fixed header, one row per logged window or evaluation, appended across attempts.
+
+Floats are written so that they read back to the same float. A value that is unknown here is an empty cell.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from paceline.errors import OccupiedError
+from paceline.files import LineWriter
+
+METRICS_COLUMNS = (
+    "attempt",
+    "step",
+    "epoch",
+    "samples",
+    "loss",
+    "lr",
+    "grad_norm",
+    "window_steps",
+    "step_ms",
+    "step_ms_p50",
+    "step_ms_p90",
+    "step_ms_std",
+    "data_ms",
+    "forward_ms",
+    "backward_ms",
+    "optimizer_ms",
+    "samples_per_s",
+    "units_per_s",
+    "mfu",
+    "memory_gib",
+    "gpu_util",
+    "time",
+)
+VALIDATION_COLUMNS = ("attempt", "step", "epoch", "samples", "split", "num_samples")
+"""What every evaluation row begins with; the recipe's metrics follow."""
+
+
+class Table:
+    """Appends rows to a CSV file under a header that never changes."""
+
+    def __init__(self, path: Path, columns: Sequence[str]) -> None:
+        self.columns = tuple(columns)
+        self._lines = LineWriter(path)
+        if self._lines.is_empty:
+            self._lines.write(",".join(self.columns))
+            return
+        with open(path, encoding="utf-8") as file:
+            found = tuple(file.readline().rstrip("\n").split(","))
+        if found != self.columns:
+            raise OccupiedError(
+                f"{path.name} has other columns than this run writes",
+                f"{path}: {', '.join(found)}",
+                "start in a fresh directory with --out DIR",
+            )
+
+    def write(self, row: Mapping[str, Any]) -> None:
+        unknown = set(row) - set(self.columns)
+        assert not unknown, f"not in the header: {sorted(unknown)}"
+        self._lines.write(",".join(_cell(row.get(name)) for name in self.columns))
+
+    def close(self) -> None:
+        self._lines.close()
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return ""
+    text = repr(value) if isinstance(value, float) else str(value)
+    if any(mark in text for mark in ',"\n'):
+        buffer = io.StringIO()
+        csv.writer(buffer, lineterminator="").writerow([text])
+        text = buffer.getvalue()
+    return text
+
+
+def read_table(path: Path) -> list[dict[str, Any]]:
+    """All whole rows, numbers as numbers, empty cells as None; torn rows are passed over, a missing file is empty."""
+    try:
+        with open(path, encoding="utf-8", errors="replace", newline="") as file:
+            text = file.read()
+    except FileNotFoundError:
+        return []
+    lines = text.splitlines(keepends=True)
+    if lines and not lines[-1].endswith("\n"):
+        lines.pop()
+    rows = csv.reader(lines)
+    return _rows(next(rows, []), rows)
+
+
+def parse_rows(header: Sequence[str], lines: Iterable[str]) -> list[dict[str, Any]]:
+    """Whole lines of a table under its header, as `read_table` gives them."""
+    return _rows(header, csv.reader(lines))
+
+
+def _rows(header: Sequence[str], rows: Iterable[Sequence[str]]) -> list[dict[str, Any]]:
+    return [
+        {name: _value(cell) for name, cell in zip(header, row, strict=True)} for row in rows if len(row) == len(header)
+    ]
+
+
+def _value(cell: str) -> Any:
+    if cell == "":
+        return None
+    for kind in (int, float):
+        try:
+            return kind(cell)
+        except ValueError:
+            continue
+    return cell

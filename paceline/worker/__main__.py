@@ -1,0 +1,43 @@
+"""Entry of one rank.
+
+    torchrun --nproc-per-node 2 -m paceline.worker sasrec train.max_steps=50 --out runs/mine
+
+Under `paceline train` the launcher has claimed the run directory and says so with --attempt; otherwise rank 0 claims it.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from paceline.parentage import die_with_parent
+from paceline.worker.arguments import parse_arguments
+from paceline.worker.output import Output
+
+
+def main(argv: list[str]) -> int:
+    arguments = parse_arguments(argv)
+    if "TORCHELASTIC_RUN_ID" in os.environ:
+        die_with_parent(os.getppid())
+    output = Output()
+    from paceline.worker.session import Session  # imports torch: after the parent's death would end us, too
+
+    session = Session(arguments, output)
+    try:
+        from paceline.recipes.job import load_job
+
+        job = load_job(arguments.target, arguments.overrides, {})
+        if arguments.describe:
+            from paceline.worker.describe import describe_job
+
+            print(describe_job(job), file=output.console)
+            return 0
+        return session.train(job)
+    except BaseException as error:
+        code = session.fail(error)
+        output.errors.flush()
+        os._exit(code)  # peers may be gone: leaving the process group in order could hang
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,21 @@
+"""The worker's command line."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+
+def parse_arguments(argv: list[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m paceline.worker",
+        description="One rank of a run; start it with torchrun, or let `paceline train` do so.",
+        allow_abbrev=False,
+    )
+    parser.add_argument("target", help="a recipe or a configuration file")
+    parser.add_argument("overrides", nargs="*", metavar="key=value", help="changes to the configuration")
+    parser.add_argument("--out", type=Path, help="the run directory")
+    parser.add_argument("--attempt", type=int, help="the attempt for which the launcher has claimed --out")
+    parser.add_argument("--describe", action="store_true", help="print parameters and data sizes as JSON, and end")
+    parser.add_argument("--debug", action="store_true", help="show tracebacks")
+    return parser.parse_intermixed_args(argv)

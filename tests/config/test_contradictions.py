@@ -1,0 +1,143 @@
+import pytest
+
+from paceline.config.contradictions import Facts, check
+from paceline.config.dump import dump_config
+from paceline.config.loading import resolve
+from paceline.config.sections import RunConfig
+from paceline.config.source import Entry, Layer, read_layer
+from paceline.errors import Problem
+
+CPU = Facts(world_size=1, num_gpus=0)
+
+
+def problems_of(*overrides: str, facts: Facts = CPU) -> list[Problem]:
+    resolved = resolve(RunConfig, Layer({"recipe": Entry("x", "a.yaml:1")}), overrides)
+    return check(resolved.config, resolved.origins, facts)
+
+
+def test_defaults_do_not_contradict_themselves():
+    assert problems_of() == []
+    assert problems_of(facts=Facts(world_size=3, num_gpus=2, num_samples=7)) == []
+
+
+def test_static_graph_with_accumulation_given():
+    (problem,) = problems_of("parallel.static_graph=true", "train.accumulate=2")
+    assert problem.what == (
+        "parallel.static_graph=true cannot be combined with train.accumulate=2 (DDP loses gradient sync under no_sync)"
+    )
+    assert problem.where == "override 'parallel.static_graph=true' and override 'train.accumulate=2'"
+    assert problem.do == "set parallel.static_graph=false, or train.accumulate=1"
+
+
+def test_static_graph_with_accumulation_that_follows_from_the_world_size():
+    overrides = ("parallel.static_graph=true", "train.global_batch=100", "train.micro_batch=34")
+    (problem,) = problems_of(*overrides, facts=Facts(2, 0))
+    assert "train.accumulate=2 = ceil(train.global_batch=100 / (2 ranks × train.micro_batch=34))" in problem.what
+    assert "override 'train.micro_batch=34'" in problem.where
+    assert "train.micro_batch=50" in problem.do
+    assert problems_of(*overrides, facts=Facts(3, 0)) == []
+
+
+def test_batches_must_multiply_when_all_are_given():
+    overrides = ("train.global_batch=64", "train.micro_batch=8", "train.accumulate=2")
+    (problem,) = problems_of(*overrides, facts=Facts(3, 0))
+    assert "3 ranks × train.micro_batch=8 × train.accumulate=2 = 48" in problem.what
+    assert "train.global_batch=64" in problem.what
+    assert problem.where.count("override") == 3
+    assert problems_of(*overrides, facts=Facts(4, 0)) == []
+    assert problems_of("train.global_batch=100", "train.accumulate=3", facts=Facts(3, 0)) == []
+    (problem,) = problems_of("train.micro_batch=8", "train.accumulate=2")
+    assert "train.global_batch (default)" in problem.where
+
+
+@pytest.mark.parametrize(
+    ("overrides", "total"),
+    [
+        (("train.max_steps=10",), None),
+        (("train.max_steps=10",), 10_000),
+        ((), 1280),
+        (("train.epochs=2", "train.max_steps_per_epoch=5"), 10_000),
+        (("train.epochs=1",), 1153),
+    ],
+)
+def test_warm_up_must_be_shorter_than_the_run(overrides, total):
+    """Each of these runs has 10 steps of 128 samples."""
+    facts = Facts(1, 0, total)
+    (problem,) = problems_of("train.schedule.warmup_steps=10", *overrides, facts=facts)
+    assert "10 steps" in problem.what
+    assert "override 'train.schedule.warmup_steps=10'" in problem.where
+    assert problems_of("train.schedule.warmup_steps=9", *overrides, facts=facts) == []
+
+
+@pytest.mark.parametrize(
+    ("facts", "overrides", "refused"),
+    [
+        (Facts(1, 0), ("parallel.backend=nccl",), "needs a GPU"),
+        (Facts(3, 2), ("parallel.backend=nccl", "launch.nproc=3"), "3 ranks, 2 visible"),
+        (Facts(2, 2), ("parallel.backend=nccl",), None),
+        (Facts(3, 2), ("parallel.backend=gloo",), None),
+        (Facts(3, 2), (), None),
+        (Facts(1, 0), ("precision.mode=fp16",), "precision.mode=fp16 needs a GPU"),
+        (Facts(1, 1), ("precision.mode=fp16",), None),
+        (Facts(1, 0), ("precision.mode=bf16",), None),
+    ],
+)
+def test_what_the_device_cannot_serve(facts, overrides, refused):
+    problems = problems_of(*overrides, facts=facts)
+    assert [refused in problem.what for problem in problems] == ([True] if refused else [])
+
+
+@pytest.mark.parametrize(
+    ("overrides", "keys"),
+    [
+        (
+            ("parallel.static_graph=true", "parallel.find_unused=true"),
+            ["parallel.static_graph", "parallel.find_unused"],
+        ),
+        (("train.lr_scaling.rule=linear",), ["train.lr_scaling.rule", "train.lr_scaling.base_batch"]),
+        (("train.lr_scaling.base_batch=64",), ["train.lr_scaling.base_batch", "train.lr_scaling.rule"]),
+        (("train.schedule.kind=step",), ["train.schedule.kind", "train.schedule.decay_every"]),
+        (("train.schedule.decay_every=5",), ["train.schedule.decay_every", "train.schedule.kind"]),
+        (("train.schedule.kind=linear", "train.schedule.decay_factor=0.5"), ["train.schedule.decay_factor", "linear"]),
+        (("train.schedule.min_ratio=0.1",), ["train.schedule.min_ratio", "train.schedule.kind"]),
+        (("train.optimizer.momentum=0.9",), ["train.optimizer.momentum", "train.optimizer.name"]),
+        (("train.optimizer.name=sgd", "train.optimizer.eps=1e-6"), ["train.optimizer.eps", "train.optimizer.name=sgd"]),
+        (("train.optimizer.name=sgd", "train.optimizer.betas=[0.8, 0.9]"), ["train.optimizer.betas", "sgd"]),
+        (("train.optimizer.no_decay=[bias]",), ["train.optimizer.no_decay", "train.optimizer.weight_decay"]),
+        (("stop.patience=3", "evaluate.every_epochs=null"), ["stop.patience=3", "none takes place"]),
+        (("stop.min_delta=0.1",), ["stop.min_delta", "stop.patience"]),
+    ],
+)
+def test_settings_that_contradict_or_leave_each_other_without_effect(overrides, keys):
+    (problem,) = problems_of(*overrides)
+    for key in keys:
+        assert key in f"{problem.what} {problem.where} {problem.do}"
+    assert "override" in problem.where
+    assert problem.do
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        ("train.optimizer.name=sgd", "train.optimizer.momentum=0.9"),
+        ("train.optimizer.momentum=0.0",),
+        ("train.schedule.kind=step", "train.schedule.decay_every=5", "train.schedule.decay_factor=0.5"),
+        ("train.schedule.kind=cosine", "train.schedule.min_ratio=0.1"),
+        ("train.lr_scaling.rule=sqrt", "train.lr_scaling.base_batch=64"),
+        ("stop.patience=3", "evaluate.every_epochs=null", "evaluate.every_steps=5"),
+    ],
+)
+def test_what_fits_together_is_accepted(overrides):
+    assert problems_of(*overrides) == []
+
+
+def test_several_contradictions_are_found_at_once():
+    overrides = ("parallel.static_graph=true", "train.accumulate=2", "parallel.backend=nccl", "precision.mode=fp16")
+    assert len(problems_of(*overrides)) == 3
+
+
+def test_a_dumped_configuration_gives_every_key_and_contradicts_nothing(tmp_path):
+    path = tmp_path / "config.yaml"
+    path.write_text(dump_config(RunConfig(recipe="x")))
+    resolved = resolve(RunConfig, read_layer(path))
+    assert check(resolved.config, resolved.origins, CPU) == []
