@@ -20,6 +20,7 @@ from paceline.cli.sizes import ask_sizes, can_ask
 from paceline.config.consequences import Consequence, plan_consequences
 from paceline.config.contradictions import Facts
 from paceline.config.describe import describe
+from paceline.config.effects import find_idle
 from paceline.config.loading import DEFAULT
 from paceline.config.source import show
 from paceline.errors import ConfigError, PacelineError, UsageError
@@ -63,6 +64,8 @@ class Explanation:
     follows: list[Consequence] = field(default_factory=list)
     notes: list[Note] = field(default_factory=list)
     sizes: dict[str, Any] | None = None
+    idle: list[tuple[str, str]] = field(default_factory=list)
+    """(key, reason) of what was given and has no effect"""
     errors: list[PacelineError] = field(default_factory=list)
 
     @contextlib.contextmanager
@@ -93,6 +96,7 @@ class Explanation:
             "world_size": self.world_size,
             "num_gpus": self.num_gpus,
             "follows": {item.name.replace(" ", "_"): {"value": item.value, "text": item.text} for item in self.follows},
+            "without_effect": dict(self.idle),
             "sizes": self.sizes,
             "environment": [asdict(note) for note in self.notes],
             "errors": [error.to_record() for error in self.errors],
@@ -110,8 +114,11 @@ def explain(job: Job, with_sizes: bool) -> Explanation:
         num_gpus = len(launch.gpus or [])
     world_size = max(1, num_gpus) if launch.nproc == "auto" else launch.nproc
     explanation = Explanation(job, world_size, num_gpus, errors=[*errors])
+    root = None
     with explanation.collecting():
         job.check(Facts(world_size, num_gpus))
+    with explanation.collecting():
+        root = str(job.default_root(job.identity()))
     if with_sizes and not explanation.errors:
         with explanation.collecting(), _waiting("counting parameters and samples in a worker process"):
             explanation.sizes = ask_sizes(job.target, job.overrides)
@@ -124,10 +131,10 @@ def explain(job: Job, with_sizes: bool) -> Explanation:
         *plan_consequences(job.config, world_size, num_samples),
         *_sizes(explanation.sizes),
     ]
-    if not explanation.errors:
-        with explanation.collecting():
-            root = job.default_root(job.identity())
-            explanation.follows.append(Consequence("run directory", str(root), str(root)))
+    if root is not None:
+        explanation.follows.append(Consequence("run directory", root, root))
+    given = {name for name, origin in job.origins.items() if origin != DEFAULT}
+    explanation.idle = list(find_idle(job.config, given))
     explanation.notes = worker_environment(launch, world_size, num_gpus, os.environ).notes
     return explanation
 
@@ -146,7 +153,8 @@ def _sizes(sizes: dict[str, Any] | None) -> Iterator[Consequence]:
     for split, count in sizes["num_evaluate"].items():
         yield Consequence(f"{split} samples", count, f"{count:,}")
     for name, value in sizes.get("details", {}).items():
-        yield Consequence(name.replace("_", " "), value, f"{value:,}" if isinstance(value, int) else str(value))
+        form = ",d" if type(value) is int else ".4g" if type(value) is float else ""
+        yield Consequence(name.replace("_", " "), value, format(value, form))
 
 
 def _together(errors: list[PacelineError]) -> PacelineError:
@@ -192,6 +200,10 @@ def _print(explanation: Explanation) -> None:
         follows.add_row(Text(item.name), Text(item.text))
     console.print(Text("\nwhat follows", "bold"))
     console.print(follows)
+    if explanation.idle:
+        console.print(Text("\nwithout effect", "bold"))
+        for name, reason in explanation.idle:
+            console.print(Text(f"{name}: {reason}"))
     if explanation.notes:
         environment = Table(box=None, pad_edge=False, show_header=False)
         for note in explanation.notes:

@@ -28,8 +28,6 @@ def run_command(arguments: Sequence[str]) -> int:
     except KeyboardInterrupt:
         _say("interrupted", debug)
         return 130
-    except BrokenPipeError:
-        return _quiet()
     except Exception as error:
         # Not foreseen: our mistake, not the user's.
         _say(f"internal error: {type(error).__name__}: {error}", debug)
@@ -52,11 +50,7 @@ def _flushed(code: int) -> int:
     try:
         sys.stdout.flush()
     except BrokenPipeError:
-        return _quiet()
+        # Whoever read our output has gone (`paceline … | head`): the interpreter must not complain about it at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
     return code
-
-
-def _quiet() -> int:
-    """Whoever read our output has gone (`paceline … | head`): the interpreter must not complain about it at exit."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    return 1

@@ -82,7 +82,10 @@ class LaunchPlan:
     def lines(self, debug: bool) -> list[str]:
         """What `--dry-run` prints: the plan, and a command line that does the same when pasted."""
         where = f"{self.num_gpus} GPU{'' if self.num_gpus == 1 else 's'}" if self.num_gpus else "the CPU"
-        arguments = free_arguments(self.job.target, self.job.overrides, self.root, debug)
+        is_recipe = self.job.target == self.job.recipe.name
+        target = self.job.target if is_recipe else str(Path(self.job.target).absolute())
+        overrides = [text for text in self.job.overrides if not text.startswith("run.out=")]  # --out says it
+        arguments = free_arguments(target, overrides, self.root, debug)
         lines = [
             f"recipe        {self.job.recipe.name}",
             f"fingerprint   {str(self.identity['fingerprint'])[:16]}",
@@ -95,7 +98,8 @@ class LaunchPlan:
             mark = "warning: " if note.is_warning else ""
             lines.append(f"  {note.name}={value}   {note.origin}: {mark}{note.reason}")
         command = agent_command(self.world_size, arguments)
-        return [*lines, "command", shell_line(command, self.environment.assigned, self.environment.removed)]
+        line = shell_line(command, self.environment.assigned, self.environment.removed, Path.cwd())
+        return [*lines, "command", line]
 
 
 def plan_launch(job: Job) -> LaunchPlan:
@@ -165,7 +169,8 @@ def _conclude(claim: Claim, verdict: Verdict, debug: bool) -> int:
     except StorageError:
         if verdict.error is None:
             raise
-    _print_results(claim.layout.root)
+    if verdict.error is None or verdict.step:
+        _print_results(claim.layout.root)
     if verdict.error is not None:
         if debug and verdict.traceback:
             print(verdict.traceback, file=sys.stderr)

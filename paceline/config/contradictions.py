@@ -1,13 +1,11 @@
 """Values that are fine one by one and cannot be had together, here: each is refused with both origins and the way out.
 
-A setting that the others leave without any effect is a contradiction, too, when somebody gave it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from paceline.config.arithmetic import plan_batches, plan_length
 from paceline.config.describe import describe, value_at
@@ -35,7 +33,6 @@ def check(config: RunConfig, origins: Mapping[str, str], facts: Facts) -> list[P
         *_check_length(config, given, facts),
         *_check_device(config, given, facts),
         *_check_evaluation(config, given),
-        *_check_effect(config, given),
     ]
 
 
@@ -155,35 +152,6 @@ def _check_evaluation(config: RunConfig, given: _Given) -> Iterator[Problem]:
             given.where("stop.patience", "evaluate.every_steps", "evaluate.every_epochs"),
             "set evaluate.every_epochs=1, or stop.patience=null",
         )
-
-
-def _check_effect(config: RunConfig, given: _Given) -> Iterator[Problem]:
-    """Settings that somebody gave and that another setting leaves without effect."""
-    optimizer, schedule = config.train.optimizer, config.train.schedule
-    idle: list[tuple[str, str, Any]] = []
-    if optimizer.name == "sgd":
-        idle += [("train.optimizer.betas", "train.optimizer.name", "adamw")]
-        idle += [("train.optimizer.eps", "train.optimizer.name", "adamw")]
-    else:
-        idle += [("train.optimizer.momentum", "train.optimizer.name", "sgd")]
-    if optimizer.weight_decay == 0:
-        idle += [("train.optimizer.no_decay", "train.optimizer.weight_decay", 0.01)]
-    if schedule.kind == "constant":
-        idle += [("train.schedule.min_ratio", "train.schedule.kind", "cosine")]
-    if schedule.kind != "step":
-        idle += [("train.schedule.decay_every", "train.schedule.kind", "step")]
-        idle += [("train.schedule.decay_factor", "train.schedule.kind", "step")]
-    if config.train.lr_scaling.rule == "none":
-        idle += [("train.lr_scaling.base_batch", "train.lr_scaling.rule", "linear")]
-    if config.stop.patience is None:
-        idle += [("stop.min_delta", "stop.patience", 5)]
-    for key, because, instead in idle:
-        if given.chosen(key):
-            yield Problem(
-                f"{given.say(key)} has no effect with {given.say(because)}",
-                given.where(key, because),
-                f"remove {key}, or set {because}={show(instead)}",
-            )
 
 
 def _ranks(facts: Facts) -> str:

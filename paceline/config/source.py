@@ -35,8 +35,10 @@ class Layer:
 
     def add(self, key: str, value: Any, origin: str) -> None:
         """Adds a value; the same key with another value is a problem, whoever says it last."""
-        known = self.entries.setdefault(key, Entry(value, origin))
-        if type(known.value) is not type(value) or known.value != value:
+        known = self.entries.get(key)
+        if known is None:
+            self.entries[key] = Entry(value, origin)
+        elif type(known.value) is not type(value) or known.value != value:
             what = f"{key} is given twice, as {show(known.value)} and as {show(value)}"
             self.problems.append(Problem(what, f"{known.origin} and {origin}", "keep one of them"))
 
@@ -74,7 +76,7 @@ class _Loader(yaml.SafeLoader):
         tag = getattr(event, "tag", None)
         if tag:
             raise ComposerError(None, None, f"tags have no meaning here ({tag})", event.start_mark)
-        node: yaml.Node | None = super().compose_node(parent, index)  # type: ignore[no-untyped-call]
+        node: yaml.Node | None = super().compose_node(parent, index)
         return node
 
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from paceline.config.effects import find_idle
 from paceline.engine.context import Context
 
 
 def find_ineffective(context: Context, precision: str) -> Iterator[tuple[str, str]]:
     """(key, reason) of each key that was given and changes nothing in this run."""
     config, given, ranks = context.config, context.given, context.ranks
+    yield from find_idle(config, given)
     has_gpu = ranks.device.type == "cuda"
     if not ranks.has_group:
         for name in ("bucket_mb", "compression", "static_graph", "find_unused", "bucket_view", "timeout_s"):
@@ -19,11 +21,5 @@ def find_ineffective(context: Context, precision: str) -> Iterator[tuple[str, st
         yield "parallel.check_every", "one rank has nobody to compare its parameters with"
     if "precision.tf32" in given and not (has_gpu and precision == "fp32"):
         yield "precision.tf32", f"matrix products run in {precision}" if has_gpu else "there is no GPU"
-    if "data.pin_memory" in given and not has_gpu:
+    if "data.pin_memory" in given and config.data.num_workers and not has_gpu:
         yield "data.pin_memory", "there is no GPU"
-    if config.data.num_workers == 0:
-        for name in ("data.prefetch", "data.pin_memory") if has_gpu else ("data.prefetch",):
-            if name in given:
-                yield name, "data.num_workers=0 loads in the training process"
-    if config.stop.patience is None and "stop.min_delta" in given:
-        yield "stop.min_delta", "stop.patience is not set"

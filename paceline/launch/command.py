@@ -41,16 +41,16 @@ def claimed_arguments(root: Path, attempt: int, debug: bool) -> list[str]:
 
 
 def free_arguments(target: str, overrides: Sequence[str], root: Path, debug: bool) -> list[str]:
-    """What the worker is told when rank 0 claims the run itself: the user's own words, with absolute paths."""
-    path = Path(target)
-    is_path = path.suffix in (".yaml", ".yml") or path.exists() or "/" in target
-    arguments = [str(path.absolute()) if is_path else target, *overrides, "--out", str(root.absolute())]
+    """What the worker is told when rank 0 claims the run itself: the user's own words."""
+    arguments = [target, *overrides, "--out", str(root)]
     return [*arguments, "--debug"] if debug else arguments
 
 
-def shell_line(command: Sequence[str], assigned: Mapping[str, str], removed: Sequence[str] = ()) -> str:
-    """One line for a shell, with the environment it needs."""
+def shell_line(
+    command: Sequence[str], assigned: Mapping[str, str], removed: Sequence[str] = (), directory: Path | None = None
+) -> str:
+    """One line for any shell, with the environment it needs; `directory` is where its relative paths begin."""
     words = [f"-u {shlex.quote(name)}" for name in removed]
     words += [f"{name}={shlex.quote(value)}" for name, value in assigned.items()]
-    prefix = f"env {' '.join(words)} " if words else ""
-    return prefix + shlex.join(command)
+    change = f"cd {shlex.quote(str(directory))} && " if directory is not None else ""
+    return change + (f"env {' '.join(words)} " if words else "") + shlex.join(command)

@@ -16,7 +16,7 @@ from pathlib import Path
 from paceline.config.sections import Launch
 from paceline.errors import Problem
 from paceline.launch.hardware import cpu_count
-from paceline.launch.variables import KNOWN, LEGACY
+from paceline.launch.variables import KNOWN, LEGACY, SILENT
 
 _LAUNCH_ENV = "launch.env"
 _INHERITED = "inherited"
@@ -161,7 +161,7 @@ def _set_given(result: WorkerEnvironment, launch: Launch, num_gpus: int, inherit
             _rename_inherited(result, name, older, value, given, inherited)
         elif name in KNOWN and name not in given:
             result.keep(name, value, "set in the shell")
-        elif name.startswith(("NCCL_", "TORCH_NCCL_")) and name not in KNOWN:
+        elif name.startswith(("NCCL_", "TORCH_NCCL_")) and name not in KNOWN | SILENT:
             near = difflib.get_close_matches(name, sorted(KNOWN), n=1, cutoff=0.6)
             hint = f"; did you mean {near[0]}?" if near else ""
             result.warn(name, value, _INHERITED, f"not a variable Paceline knows, so it may have no effect{hint}")

@@ -18,6 +18,7 @@ from paceline.files import Lock, read_records
 from paceline.telemetry.layout import RunLayout
 from paceline.telemetry.run_file import RunFile
 
+_GONE_S = 10.0
 _CLOCK_SLACK_S = 0.05  # process start times are counted in ticks of 10 ms
 
 
@@ -30,7 +31,7 @@ def end_orphans(layout: RunLayout, run: RunFile, wait_s: float) -> list[str]:
         orphans = find_orphans(layout, run.attempts[-1].attempt) if run.attempts else []
         for process in orphans:
             _signal(process)
-        if _wait(lock, 10.0):
+        if _wait(lock, _GONE_S):
             pids = ", ".join(str(process.pid) for process in orphans)
             return [f"ended worker processes left over from attempt {run.attempts[-1].attempt} (pid {pids})"]
     finally:

@@ -27,11 +27,12 @@ from paceline.parentage import die_with_parent
 from paceline.telemetry.failure import parse_failure
 
 _TAIL_LINES = 400
+_EXIT = re.compile(r"rank +: (\d+) .*\n +exitcode +: (-?\d+) \(pid: (\d+)\)")
 
 
 @dataclass(frozen=True)
-class RootCause:
-    """The rank that torchrun saw fail first: its exit code, negative for a signal."""
+class RankExit:
+    """A rank that torchrun saw fail: its exit code, negative for a signal."""
 
     rank: int
     exit_code: int
@@ -75,8 +76,9 @@ class Agent:
         with contextlib.suppress(ProcessLookupError):
             self._process.terminate()
 
-    def root_cause(self) -> RootCause | None:
-        return parse_root_cause(list(self.tail))
+    def exits(self) -> list[RankExit]:
+        """The ranks that failed, as torchrun saw them, the first observed one first."""
+        return parse_exits(list(self.tail))
 
     def kill_all(self, timeout_s: float = 10.0) -> list[int]:
         """Ends the agent and everything it started, by pid, and waits; returns the pids that did not go."""
@@ -111,22 +113,22 @@ class Agent:
 
     def _listen(self, log: Path) -> None:
         assert self._process.stdout is not None
-        file = None
-        with contextlib.suppress(OSError):
-            file = open(log, "ab", buffering=0)  # noqa: SIM115
-        for line in self._process.stdout:
-            text = line.decode("utf-8", "replace").rstrip("\n")
-            failure = parse_failure(text)
-            if failure is not None:
-                self.failures.append(failure)
-                continue
-            self.tail.append(text)
-            if file is not None:
-                # A full disk must not stop us from reading: a pipe that nobody empties blocks the workers.
-                with contextlib.suppress(OSError):
-                    file.write(line)
-        if file is not None:
-            file.close()
+        with contextlib.ExitStack() as files:
+            output = files.enter_context(self._process.stdout)
+            file = None
+            with contextlib.suppress(OSError):
+                file = files.enter_context(open(log, "ab", buffering=0))
+            for line in output:
+                text = line.decode("utf-8", "replace").rstrip("\n")
+                failure = parse_failure(text)
+                if failure is not None:
+                    self.failures.append(failure)
+                    continue
+                self.tail.append(text)
+                if file is not None:
+                    # A full disk must not stop us from reading: a pipe that nobody empties blocks the workers.
+                    with contextlib.suppress(OSError):
+                        file.write(line)
 
 
 def _is_alive(process: psutil.Process) -> bool:
@@ -136,14 +138,11 @@ def _is_alive(process: psutil.Process) -> bool:
         return False
 
 
-def parse_root_cause(lines: Sequence[str]) -> RootCause | None:
-    """The first observed failure in torchrun's own report, which ends its output."""
-    starts = [index for index, line in enumerate(lines) if "Root Cause (first observed failure)" in line]
-    if not starts:
-        return None
-    text = "\n".join(lines[starts[-1] :])
-    rank = re.search(r"rank\s*: (\d+)", text)
-    code = re.search(r"exitcode\s*: (-?\d+) \(pid: (\d+)\)", text)
-    if rank is None or code is None:
-        return None
-    return RootCause(int(rank.group(1)), int(code.group(1)), int(code.group(2)))
+def parse_exits(lines: Sequence[str]) -> list[RankExit]:
+    """The failures in torchrun's own report, which ends its output: the root cause first, then the others."""
+    others = [index for index, line in enumerate(lines) if line == "Failures:"]
+    roots = [index for index, line in enumerate(lines) if line.startswith("Root Cause (first observed failure)")]
+    if not others or not roots:
+        return []
+    texts = ["\n".join(lines[roots[-1] :]), "\n".join(lines[others[-1] : roots[-1]])]
+    return [RankExit(int(rank), int(code), int(pid)) for text in texts for rank, code, pid in _EXIT.findall(text)]

@@ -31,7 +31,7 @@ def result_rows(run: Run) -> list[tuple[str, str, str]]:
         rows.append(("loss", _shown(last["loss"]), f"step {last['step']:,}"))
         rows.append(_pace_row(metrics))
     rows += _evaluation_rows(run, attempt.attempt)
-    if attempt.ended is not None:
+    if attempt.ended is not None and rows:
         ranks = f"{attempt.world_size} rank{'' if attempt.world_size == 1 else 's'}, start-up included"
         rows.append(("duration", f"{attempt.ended - attempt.started:,.1f} s", ranks))
     return rows

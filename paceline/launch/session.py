@@ -86,7 +86,7 @@ class Session:
             Evidence(
                 agent_exit=self._agent.poll(),
                 failures=self._agent.failures,
-                root_cause=self._agent.root_cause(),
+                exits=self._agent.exits(),
                 events=events,
                 asked=self._signals.asked,
                 killed=self._killed,

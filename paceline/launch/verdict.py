@@ -1,6 +1,6 @@
 """How an attempt ended, decided from everything that was heard of it: pure, reads nothing.
 
-    judge(Evidence(agent_exit=1, root_cause=RootCause(rank=1, exit_code=-9, pid=4711)))
+    judge(Evidence(agent_exit=1, exits=[RankExit(rank=1, exit_code=-9, pid=4711)]))
     -> Verdict(state='failed', exit_code=4, error=RankLostError('rank 1 (pid 4711) was killed by signal 9 (SIGKILL; often …)'))
 
 An error that a rank reported itself comes before one that its peers suffered from; both come before what torchrun saw from outside.
@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from paceline.errors import PacelineError, Problem, RankLostError, error_from_record
-from paceline.launch.process import RootCause
+from paceline.launch.process import RankExit
 
 INTERRUPTIONS = ("ctrl_c", "sigterm")
 _EXIT_CODES = {"ctrl_c": 130, "sigterm": 130}
@@ -33,7 +33,8 @@ class Evidence:
     agent_exit: int | None
     failures: Sequence[Mapping[str, Any]] = ()
     """`paceline-failure` records, in the order in which they arrived"""
-    root_cause: RootCause | None = None
+    exits: Sequence[RankExit] = ()
+    """ranks that torchrun saw fail, the first observed one first"""
     events: Sequence[Mapping[str, Any]] = ()
     """events of this attempt"""
     asked: str | None = None
@@ -72,13 +73,17 @@ def judge(evidence: Evidence) -> Verdict:
     if evidence.agent_exit == 0 and end is not None:
         reason = str(end["reason"])
         return Verdict(str(end["state"]), reason, end.get("step"), _EXIT_CODES.get(reason, 0))
-    if evidence.asked is not None and not _was_killed(evidence.root_cause):
+    # A killed rank and its victims die within one look of torchrun, which then may call a victim the first.
+    killed = next((left for left in evidence.exits if _was_killed(left)), None)
+    if evidence.asked is not None and killed is None:
         # The workers went down while they were asked to: whatever they say now is no failure of the training.
         return Verdict("stopped", evidence.asked, evidence.last_step, 130)
-    if evidence.root_cause is not None and (not records or _was_killed(evidence.root_cause)):
-        return _failed(evidence, _silent_death(evidence.root_cause, evidence.logs))
+    if killed is not None:
+        return _failed(evidence, _silent_death(killed, evidence.logs))
     if records:
         return _failed(evidence, error_from_record(records[0]), records[0])
+    if evidence.exits:
+        return _failed(evidence, _silent_death(evidence.exits[0], evidence.logs))
     return _failed(evidence, _unknown_failure(evidence))
 
 
@@ -101,12 +106,12 @@ def _failed(evidence: Evidence, error: PacelineError, record: Mapping[str, Any] 
     )
 
 
-def _was_killed(cause: RootCause | None) -> bool:
+def _was_killed(left: RankExit) -> bool:
     """By a signal that nobody here sends to end it politely."""
-    return cause is not None and cause.exit_code < 0 and -cause.exit_code not in (signal.SIGTERM, signal.SIGINT)
+    return left.exit_code < 0 and -left.exit_code not in (signal.SIGTERM, signal.SIGINT)
 
 
-def _silent_death(cause: RootCause, logs: str) -> RankLostError:
+def _silent_death(cause: RankExit, logs: str) -> RankLostError:
     where = f"{logs}rank_{cause.rank:05d}.log"
     if cause.exit_code >= 0:
         what = f"rank {cause.rank} (pid {cause.pid}) ended with exit code {cause.exit_code} without saying why"

@@ -46,10 +46,11 @@ class Heartbeat:
 
     def _run(self) -> None:
         try:
-            while True:
+            is_last = False
+            while not is_last:
+                # Asked before collecting: the last beat shows how things stand after the request to end.
+                is_last = self._ended.is_set()
                 self._lines.write_record({"v": SCHEMA, "time": time.time()} | self._head | self._collect())
-                if self._ended.is_set():
-                    break
                 self._ended.wait(self._interval_s)
         except OSError as error:
             self.error = error

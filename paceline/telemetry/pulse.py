@@ -9,7 +9,6 @@ on a full file system would kill the rank with SIGBUS) and guarded by a sequence
 
 from __future__ import annotations
 
-import contextlib
 import mmap
 import os
 import shutil
@@ -25,9 +24,12 @@ PHASES = ("start", "data", "forward", "backward", "optimizer", "evaluate", "chec
 _MAGIC = 0x50414345  # "PACE"
 _VERSION = 1
 _HEAD = struct.Struct("<IIiii4x")  # magic, version, pid, rank, attempt
-_BODY = struct.Struct("<qqiIdqq")  # sequence, step, phase, (spare), since (unix time), collectives enqueued, completed
 _SEQUENCE = struct.Struct("<q")
+_BODY = struct.Struct("<qiIdqq")  # step, phase, (spare), since (unix time), collectives enqueued, completed
+_BODY_START = _HEAD.size + _SEQUENCE.size
+_SEQUENCE_WORD = _HEAD.size // _SEQUENCE.size
 _SIZE = 4096
+_READS = 50
 _PHASE_INDEX = {name: index for index, name in enumerate(PHASES)}
 
 
@@ -73,43 +75,54 @@ class PulseWriter:
             self._map = mmap.mmap(descriptor, _SIZE)
         finally:
             os.close(descriptor)
+        # The sequence number is stored as one machine word: `pack_into` zeroes its target first, and zero is even.
+        self._words = memoryview(self._map).cast("q")
         self.step = 0
         self.phase = "start"
         self.enqueued = 0
         self.completed = 0
         self._sequence = 0
+        self._words[_SEQUENCE_WORD] = 1
         _HEAD.pack_into(self._map, 0, _MAGIC, _VERSION, os.getpid(), rank, attempt)
         self.beat(0, "start")
 
     def beat(self, step: int, phase: str) -> None:
         """Says: from now on this rank is in `phase` of `step`."""
         self.step, self.phase = step, phase
-        sequence = self._sequence + 1
-        _SEQUENCE.pack_into(self._map, _HEAD.size, sequence)
+        self._words[_SEQUENCE_WORD] = self._sequence + 1
         _BODY.pack_into(
-            self._map, _HEAD.size, sequence, step, _PHASE_INDEX[phase], 0, time.time(), self.enqueued, self.completed
+            self._map, _BODY_START, step, _PHASE_INDEX[phase], 0, time.time(), self.enqueued, self.completed
         )
-        self._sequence = sequence + 1
-        _SEQUENCE.pack_into(self._map, _HEAD.size, self._sequence)
+        self._sequence += 2
+        self._words[_SEQUENCE_WORD] = self._sequence
 
     def close(self) -> None:
+        self._words.release()
         self._map.close()
 
 
 def read_pulse(directory: Path, rank: int) -> Pulse | None:
     """The rank's last pulse, or None if there is none (or none whole: a writer killed inside a write leaves an odd sequence)."""
-    with contextlib.suppress(OSError):
-        for _ in range(20):
-            data = _path(directory, rank).read_bytes()
-            again = _path(directory, rank).read_bytes()
-            if len(data) < _HEAD.size + _BODY.size:
+    try:
+        descriptor = os.open(_path(directory, rank), os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        for _ in range(_READS):
+            data = os.pread(descriptor, _BODY_START + _BODY.size, 0)
+            again = os.pread(descriptor, _SEQUENCE.size, _HEAD.size)
+            if len(data) < _BODY_START + _BODY.size:
                 return None
             magic, version, pid, recorded_rank, attempt = _HEAD.unpack_from(data, 0)
-            sequence, step, phase, _, since, enqueued, completed = _BODY.unpack_from(data, _HEAD.size)
             if magic != _MAGIC or version != _VERSION:
                 return None
+            sequence = data[_HEAD.size : _BODY_START]
             # Whole only if no write began before the first reading had ended: the second one still has the same even number.
-            if sequence % 2 == 0 and _SEQUENCE.unpack_from(again, _HEAD.size)[0] == sequence:
-                return Pulse(recorded_rank, pid, attempt, step, PHASES[phase], since, enqueued, completed)
-            time.sleep(0.0005)
+            if sequence[0] % 2 == 0 and sequence == again:
+                step, phase, _, since, enqueued, completed = _BODY.unpack_from(data, _BODY_START)
+                name = PHASES[phase] if 0 <= phase < len(PHASES) else "unknown"
+                return Pulse(recorded_rank, pid, attempt, step, name, since, enqueued, completed)
+            time.sleep(0.0002)
+    finally:
+        os.close(descriptor)
     return None

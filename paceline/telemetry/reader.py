@@ -1,11 +1,12 @@
 """Reads a run directory back: the only way the operator's commands learn about a run.
 
 run = read_run(Path("runs/a"))
-run.metrics[-1]["loss"], run.results(), run.events_of("choice")
+run.metrics[-1]["loss"], run.ledger(), run.events_of("choice")
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -30,7 +31,7 @@ class Run:
     events: list[Row]
 
     def events_of(self, kind: str, **match: Any) -> list[Row]:
-        return [e for e in self.events if e["kind"] == kind and all(e.get(k) == v for k, v in match.items())]
+        return [e for e in self.events if e.get("kind") == kind and all(e.get(k) == v for k, v in match.items())]
 
     def beats(self, rank: int) -> list[Row]:
         return read_records(self.layout.heartbeat(rank))
@@ -47,16 +48,15 @@ class Run:
         return dict(read_json(self.layout.environment))
 
 
-def latest_attempt(rows: list[Row], *keys: str) -> list[Row]:
-    """Of rows that several attempts wrote for the same keys, the latest attempt's; in the order of their steps.
+def latest_attempt(rows: list[Row], starts: Mapping[int, int], *keys: str) -> list[Row]:
+    """What counts of the rows that several attempts wrote: one per value of the keys, in the order of their steps.
 
-    A later attempt replaces everything an earlier one did from the step it began at.
+    An attempt replaces everything that earlier ones did after the step it began at (`starts`: attempt -> that step).
     """
     kept: dict[tuple[Any, ...], Row] = {}
-    for row in rows:
-        key = tuple(row[name] for name in keys)
-        if key not in kept or row["attempt"] >= kept[key]["attempt"]:
-            kept[key] = row
+    for row in sorted(rows, key=lambda row: int(row["attempt"])):
+        if not any(attempt > row["attempt"] and start < row["step"] for attempt, start in starts.items()):
+            kept[tuple(row[name] for name in keys)] = row
     return sorted(kept.values(), key=lambda row: (row["step"], row["attempt"]))
 
 
@@ -69,10 +69,12 @@ def read_run(root: Path) -> Run:
             "name a directory that `paceline train` printed, such as runs/sasrec-1a2b3c4d",
         )
     layout = RunLayout(root)
+    events = read_records(layout.events)
+    starts = {event["attempt"]: event["start_step"] for event in events if event.get("kind") == "plan"}
     return Run(
         layout,
         run_file,
-        latest_attempt(read_table(layout.metrics), "step"),
-        latest_attempt(read_table(layout.validation), "step", "split"),
-        read_records(layout.events),
+        latest_attempt(read_table(layout.metrics), starts, "step"),
+        latest_attempt(read_table(layout.validation), starts, "step", "split"),
+        events,
     )

@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -60,18 +59,22 @@ class RunFile:
 def load_run_file(root: Path) -> RunFile | None:
     """The run.json below `root`; None if there is none. Refuses what it cannot read."""
     path = RunLayout(root).run
+    damaged = UsageError("run.json is damaged", str(path), "choose another directory with --out DIR")
     try:
         content = read_json(path)
         version = int(content["v"])
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return None
-    except (json.JSONDecodeError, KeyError, TypeError, ValueError) as error:
-        raise UsageError("run.json is damaged", str(path), "choose another directory with --out DIR") from error
+    except (KeyError, TypeError, ValueError) as error:
+        raise damaged from error
     if version > SCHEMA:
         raise UsageError(
             f"this run was written by a newer Paceline (records version {version}, this one reads up to {SCHEMA})",
             str(path),
             "install the newer version",
         )
-    attempts = [Attempt(**attempt) for attempt in content.pop("attempts")]
-    return RunFile(**content, attempts=attempts)
+    try:
+        attempts = [Attempt(**attempt) for attempt in content.pop("attempts")]
+        return RunFile(**content, attempts=attempts)
+    except (KeyError, TypeError) as error:
+        raise damaged from error

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import time
 from dataclasses import asdict, dataclass
@@ -35,6 +34,6 @@ def read_stop_request(path: Path, attempt: int) -> StopRequest | None:
     """The request for this attempt; one for another attempt, or a damaged one, does not count."""
     try:
         request = StopRequest(**read_json(path))
-    except (FileNotFoundError, json.JSONDecodeError, TypeError):
+    except (FileNotFoundError, ValueError, TypeError):
         return None
     return request if request.attempt == attempt and request.reason in REASONS else None

@@ -72,8 +72,8 @@ class Table:
 def _cell(value: Any) -> str:
     if value is None:
         return ""
-    text = repr(value) if isinstance(value, float) else str(value)
-    if any(mark in text for mark in ',"\n'):
+    text = repr(value) if isinstance(value, float) else " ".join(str(value).splitlines())
+    if any(mark in text for mark in ',"'):
         buffer = io.StringIO()
         csv.writer(buffer, lineterminator="").writerow([text])
         text = buffer.getvalue()
@@ -87,19 +87,15 @@ def read_table(path: Path) -> list[dict[str, Any]]:
             text = file.read()
     except FileNotFoundError:
         return []
-    lines = text.splitlines(keepends=True)
-    if lines and not lines[-1].endswith("\n"):
-        lines.pop()
-    rows = csv.reader(lines)
-    return _rows(next(rows, []), rows)
+    header, *lines = text.split("\n")
+    # What follows the last line's end is nothing, or torn.
+    return parse_rows(header.split(","), lines[:-1])
 
 
 def parse_rows(header: Sequence[str], lines: Iterable[str]) -> list[dict[str, Any]]:
     """Whole lines of a table under its header, as `read_table` gives them."""
-    return _rows(header, csv.reader(lines))
-
-
-def _rows(header: Sequence[str], rows: Iterable[Sequence[str]]) -> list[dict[str, Any]]:
+    # Each line alone: the open quote of a torn one must not swallow the next.
+    rows = (next(csv.reader([line]), []) for line in lines)
     return [
         {name: _value(cell) for name, cell in zip(header, row, strict=True)} for row in rows if len(row) == len(header)
     ]

@@ -24,9 +24,9 @@ def test_a_file_is_named_as_it_was_typed(config):
 
 
 def test_a_recipe_uses_its_shipped_file(config):
-    job = load_job("sasrec", ["train.max_steps=5"])
+    job = load_job("sasrec")
     assert job.config.recipe == "sasrec"
-    assert job.origins["recipe"] == "configs/sasrec.yaml:1" or job.origins["recipe"].startswith("configs/sasrec.yaml:")
+    assert job.origins["recipe"].startswith("configs/sasrec.yaml:")
     job.check(CPU)
 
 

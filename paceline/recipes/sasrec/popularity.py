@@ -17,11 +17,13 @@ def rank_by_popularity(split: Split, name: str, mask_seen: bool) -> Ints:
     ranks = len(counts) - np.searchsorted(np.sort(counts), counts[items], side="left") - 1
     if not mask_seen:
         return ranks.astype(np.int64)
-    firsts = interactions.offsets[split.held_out]
-    for row, (first, answer) in enumerate(zip(firsts, answers, strict=True)):
-        seen = np.unique(interactions.items[first:answer]) - 1
-        if items[row] in seen:
-            ranks[row] = len(counts)
-        else:
-            ranks[row] -= int((counts[seen] >= counts[items[row]]).sum())
+    # Distinct seen items of each user, as row · N + item; those that are not below the answer leave the ranking.
+    histories = answers - interactions.offsets[split.held_out]
+    rows = np.repeat(np.arange(len(answers)), histories)
+    within = np.arange(len(rows)) - np.repeat(np.cumsum(histories) - histories, histories)
+    seen = interactions.items[interactions.offsets[split.held_out][rows] + within] - 1
+    rows, seen = np.divmod(np.unique(rows * len(counts) + seen), len(counts))
+    left_out = counts[seen] >= counts[items[rows]]
+    ranks = ranks - np.bincount(rows[left_out], minlength=len(answers))
+    ranks[rows[seen == items[rows]]] = len(counts)
     return ranks.astype(np.int64)

@@ -1,0 +1,33 @@
+"""Settings that somebody gave and that another setting leaves without effect: said once, never refused.
+
+A shipped file may give `min_ratio` for its cosine; who overrides the kind with `constant` should hear of it and not be stopped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+
+from paceline.config.sections import RunConfig
+
+
+def find_idle(config: RunConfig, given: Collection[str]) -> Iterator[tuple[str, str]]:
+    """(key, reason) of each key in `given` that changes nothing, whatever machine the run is on."""
+    optimizer, schedule = config.train.optimizer, config.train.schedule
+    idle: list[tuple[str, str]] = []
+    if optimizer.name == "sgd":
+        idle += [("train.optimizer.betas", "sgd has none"), ("train.optimizer.eps", "sgd has none")]
+    else:
+        idle += [("train.optimizer.momentum", f"{optimizer.name} has betas instead")]
+    if optimizer.weight_decay == 0:
+        idle += [("train.optimizer.no_decay", "train.optimizer.weight_decay=0")]
+    if schedule.kind == "constant":
+        idle += [("train.schedule.min_ratio", "train.schedule.kind=constant")]
+    if schedule.kind != "step":
+        idle += [(f"train.schedule.{name}", f"train.schedule.kind={schedule.kind}") for name in ("decay_every", "decay_factor")]
+    if config.train.lr_scaling.rule == "none":
+        idle += [("train.lr_scaling.base_batch", "train.lr_scaling.rule=none")]
+    if config.stop.patience is None:
+        idle += [("stop.min_delta", "stop.patience is not set")]
+    if config.data.num_workers == 0:
+        idle += [(f"data.{name}", "data.num_workers=0 loads in the training process") for name in ("prefetch", "pin_memory")]
+    return ((key, reason) for key, reason in idle if key in given)

@@ -1,0 +1,162 @@
+"""`paceline train` with a stand-in for the agent; the real workers are tried in tests/integration."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from paceline.cli.main import run_command
+from paceline.files import read_json
+from paceline.telemetry.reader import read_run
+
+AGENT = """
+import json, os, sys
+from pathlib import Path
+from paceline.errors import DataError
+from paceline.telemetry.events import EventLog
+from paceline.telemetry.failure import format_failure
+from paceline.telemetry.layout import RunLayout
+from paceline.telemetry.tables import METRICS_COLUMNS, Table
+mode, config, _, out, _, attempt = sys.argv[1:7]
+layout, attempt = RunLayout(Path(out)), int(attempt)
+assert Path(config) == layout.config and layout.config.exists()
+events = EventLog(layout.events, "rank 0", attempt)
+if mode == "data":
+    record = DataError("line 3 is not a number", "a.txt:3", "repair it").to_record()
+    print(format_failure(record | {"rank": 0, "step": None, "secondary": False, "traceback": "Traceback of the worker"}), file=sys.stderr)
+    sys.exit(1)
+if mode == "silent":
+    print("something broke")
+    sys.exit(1)
+objective = {"metric": "ndcg_10", "direction": "max"}
+events.write("plan", world_size=2, total_steps=2, steps_per_epoch=2, total_samples=8, start_step=0, objective=objective)
+table = Table(layout.metrics, METRICS_COLUMNS)
+for step in (1, 2):
+    table.write({"attempt": attempt, "step": step, "loss": 4.0 / step, "samples_per_s": 100.0})
+events.write("evaluation", split="validation", step=2, epoch=0, num_samples=9, metrics={"ndcg_10": 0.5})
+reason = "early_stop" if mode == "early" else "finished"
+events.write("end", state="finished", reason=reason, step=2)
+"""
+
+
+@pytest.fixture
+def agent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    """Starts the stand-in where the agent would start; MODE says how it behaves."""
+    script = tmp_path / "agent.py"
+    script.write_text(AGENT)
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))
+    monkeypatch.setenv("MODE", "finish")
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+
+    def command(nproc: int, arguments: Sequence[str], *, rendezvous_id: str) -> list[str]:
+        assert nproc == 2
+        return [sys.executable, str(script), os.environ["MODE"], *arguments]
+
+    monkeypatch.setattr("paceline.cli.train.agent_command", command)
+    return monkeypatch
+
+
+def train(root: Path, *more: str) -> int:
+    return run_command(["train", "sasrec", "--nproc", "2", "--gpus", "", "--out", str(root), *more])
+
+
+def test_a_run_from_start_to_results(tmp_path: Path, agent: object, capfd: pytest.CaptureFixture[str]) -> None:
+    root = tmp_path / "run"
+    assert train(root) == 0
+    output = capfd.readouterr().out
+    assert "launch.omp_threads: auto →" in output
+    assert "validation: ndcg_10 0.5" in output
+    assert "2.0000" in output
+    assert f"run: {root}" in output
+    run = read_run(root)
+    assert (run.run.state, run.run.attempts[0].exit_code, run.run.attempts[0].world_size) == ("finished", 0, 2)
+    assert read_json(run.layout.origins)["launch.nproc"] == "flag --nproc"
+    (start,) = run.events_of("start")
+    assert "OMP_NUM_THREADS" in [note["name"] for note in start["environment"]]
+    assert run.environment()["environment"]["OMP_NUM_THREADS"]
+
+    assert train(root) == 0
+    again = capfd.readouterr().out
+    assert "already finished" in again
+    assert "2.0000" in again
+    assert len(read_run(root).run.attempts) == 1
+
+
+def test_an_error_of_a_worker_is_the_error_of_the_command(
+    tmp_path: Path, agent: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    agent.setenv("MODE", "data")
+    assert train(tmp_path / "run") == 2
+    error = capfd.readouterr().err
+    assert "DataError: line 3 is not a number" in error
+    assert "a.txt:3" in error
+    assert "Traceback" not in error
+    assert read_run(tmp_path / "run").run.state == "failed"
+    assert train(tmp_path / "run", "--debug") == 2
+    captured = capfd.readouterr()
+    assert "Traceback of the worker" in captured.err
+    assert "attempt 1 of this run ended (failed: line 3 is not a number)" in captured.out
+    assert "starts again from step 0" in captured.out
+
+
+def test_a_silent_failure_shows_the_last_lines(
+    tmp_path: Path, agent: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    agent.setenv("MODE", "silent")
+    assert train(tmp_path / "run") == 4
+    assert "something broke" in capfd.readouterr().err
+
+
+def test_early_stop_is_a_success(tmp_path: Path, agent: pytest.MonkeyPatch) -> None:
+    agent.setenv("MODE", "early")
+    assert train(tmp_path / "run") == 0
+    assert read_run(tmp_path / "run").run.reason == "early_stop"
+
+
+def test_another_configuration_does_not_mix_in(
+    tmp_path: Path, agent: object, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert train(tmp_path / "run") == 0
+    assert train(tmp_path / "run", "run.seed=7") == 2
+    assert "run.seed: 0 → 7" in capfd.readouterr().err
+
+
+def test_refused_before_anything_is_written(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    root = tmp_path / "run"
+    assert train(root, "launch.env.NCCL_SOKET_IFNAME=eth0", "parallel.backend=nccl") == 2
+    error = capfd.readouterr().err
+    assert "NCCL_SOCKET_IFNAME" in error
+    assert "needs a GPU" in error
+    assert not root.exists()
+    assert run_command(["train", "sasrec", "--gpus", "99"]) == 2
+    assert "asks for GPU 99" in capfd.readouterr().err
+
+
+def test_dry_run_prints_a_command_and_touches_nothing(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    root = tmp_path / "run"
+    assert train(root, "--dry-run", "launch.env.NCCL_BLOCKING_WAIT=1") == 0
+    lines = capfd.readouterr().out.splitlines()
+    assert not root.exists()
+    assert any("NCCL_BLOCKING_WAIT, its old name" in line for line in lines)
+    words = shlex.split(lines[-1])
+    assert words[:2] == ["cd", str(Path.cwd())]
+    assert "TORCH_NCCL_BLOCKING_WAIT=1" in words
+    assert words[words.index("-m", words.index("-m") + 1) :][:3] == ["-m", "paceline.worker", "sasrec"]
+    assert words[-2:] == ["--out", str(root)]
+    assert "launch.nproc=2" in words
+
+
+def test_no_torch_on_the_operators_side(tmp_path: Path) -> None:
+    code = (
+        "import sys; from paceline.cli.main import run_command\n"
+        f"code = run_command(['train', 'sasrec', '--dry-run', '--out', {str(tmp_path / 'r')!r}])\n"
+        "import paceline.launch.session, paceline.launch.progress, paceline.launch.results, paceline.cli.stop\n"
+        "assert code == 0 and 'torch' not in sys.modules, code"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60, capture_output=True)

@@ -1,0 +1,45 @@
+"""What has no effect is found when somebody gave it, and only then."""
+
+from __future__ import annotations
+
+import pytest
+
+from paceline.config.effects import find_idle
+from paceline.config.loading import resolve
+from paceline.config.sections import RunConfig
+from paceline.config.source import Entry, Layer
+
+
+def idle(*overrides: str) -> dict[str, str]:
+    resolved = resolve(RunConfig, Layer({"recipe": Entry("r", "test")}), overrides, {})
+    given = {name for name, origin in resolved.origins.items() if origin != "default"}
+    return dict(find_idle(resolved.config, given))
+
+
+@pytest.mark.parametrize(
+    ("overrides", "key", "because"),
+    [
+        (("train.lr_scaling.base_batch=64",), "train.lr_scaling.base_batch", "rule=none"),
+        (("train.schedule.decay_every=5",), "train.schedule.decay_every", "kind=constant"),
+        (("train.schedule.kind=linear", "train.schedule.decay_factor=0.5"), "train.schedule.decay_factor", "kind=linear"),
+        (("train.schedule.min_ratio=0.1",), "train.schedule.min_ratio", "kind=constant"),
+        (("train.optimizer.momentum=0.9",), "train.optimizer.momentum", "adamw"),
+        (("train.optimizer.name=sgd", "train.optimizer.eps=1e-6"), "train.optimizer.eps", "sgd"),
+        (("train.optimizer.name=sgd", "train.optimizer.betas=[0.8, 0.9]"), "train.optimizer.betas", "sgd"),
+        (("train.optimizer.no_decay=[bias]",), "train.optimizer.no_decay", "weight_decay=0"),
+        (("stop.min_delta=0.1",), "stop.min_delta", "patience"),
+        (("data.prefetch=4",), "data.prefetch", "num_workers=0"),
+    ],
+)
+def test_found_with_the_reason(overrides, key, because):
+    found = idle(*overrides)
+    assert list(found) == [key]
+    assert because in found[key]
+
+
+def test_nothing_is_said_of_what_has_an_effect_or_was_not_given():
+    assert idle() == {}
+    assert idle("train.schedule.kind=step", "train.schedule.decay_every=5", "train.schedule.decay_factor=0.5") == {}
+    assert idle("train.schedule.kind=cosine", "train.schedule.min_ratio=0.1") == {}
+    assert idle("train.optimizer.name=sgd", "train.optimizer.momentum=0.9") == {}
+    assert idle("data.num_workers=1", "data.prefetch=4") == {}

@@ -1,0 +1,205 @@
+"""Real runs for the integration tests: ranks forked from a zygote, or whole commands as a person would type them."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import psutil
+import pytest
+
+from paceline.telemetry.reader import Run, read_run
+
+HERE = Path(__file__).parent
+TINY = (
+    "data.users=153",
+    "data.items=60",
+    "data.events_per_user=12",
+    "data.max_length=16",
+    "model.width=16",
+    "model.blocks=1",
+    "model.heads=2",
+    "model.dropout=0",
+    "train.global_batch=37",
+    "train.epochs=null",
+    "train.schedule.warmup_steps=0",
+    "telemetry.log_every=1",
+    "telemetry.tensorboard=false",
+    "evaluate.every_epochs=null",
+)
+"""A model and a data set that train hundreds of steps a second; batch and size divide by nothing."""
+
+
+class Zygote:
+    """The process that forks ranks; see zygote.py."""
+
+    def __init__(self) -> None:
+        environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(HERE)}
+        self._process = subprocess.Popen(
+            [sys.executable, str(HERE / "zygote.py")],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env=environment,
+        )
+        assert self._ask(None) == "ready"
+
+    def _ask(self, request: dict | None):
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        if request is not None:
+            self._process.stdin.write(json.dumps(request) + "\n")
+            self._process.stdin.flush()
+        line = self._process.stdout.readline()
+        return json.loads(line) if request is not None else line.strip()
+
+    def start(self, ranks: int, argv: list[str], log: Path, plant: str | None, group: bool) -> list[int]:
+        request = {"op": "start", "ranks": ranks, "argv": argv, "log": str(log), "plant": plant, "group": group}
+        return self._ask(request)
+
+    def wait(self, timeout_s: float) -> list[int]:
+        return self._ask({"op": "wait", "timeout_s": timeout_s})
+
+    def close(self) -> None:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.close()
+        self._process.wait(timeout=10)
+        self._process.stdout.close()
+
+
+@dataclass
+class Started:
+    """Some ranks that run."""
+
+    zygote: Zygote
+    root: Path
+    pids: list[int]
+    console: Path
+    codes: list[int] = field(default_factory=list)
+
+    def wait(self, timeout_s: float = 60) -> Run:
+        self.codes = self.zygote.wait(timeout_s)
+        return read_run(self.root)
+
+    def text(self, rank: int = 0) -> str:
+        """What the rank printed to the terminal it was started from."""
+        return (self.console / f"console_{rank}.log").read_text()
+
+    def wait_for_step(self, step: int, timeout_s: float = 30) -> None:
+        wait_for_step(self.root, step, timeout_s)
+
+
+def wait_for_step(root: Path, step: int, timeout_s: float = 60) -> None:
+    """Returns when metrics.csv shows the step (telemetry.log_every=1)."""
+    deadline = time.monotonic() + timeout_s
+    while time.monotonic() < deadline:
+        path = root / "metrics.csv"
+        if path.exists() and path.read_text().count("\n") > step:
+            return
+        time.sleep(0.02)
+    raise AssertionError(f"step {step} not reached in {timeout_s} s")
+
+
+@pytest.fixture(scope="session")
+def zygote() -> Iterator[Zygote]:
+    process = Zygote()
+    yield process
+    process.close()
+
+
+@pytest.fixture
+def start_ranks(zygote: Zygote, tmp_path: Path) -> Callable[..., Started]:
+    """start_ranks(3, "train.max_steps=5", plant="nan:rank=1,step=3") -> Started, on the tiny configuration."""
+
+    def start(ranks: int, *overrides: str, name: str = "run", plant: str | None = None, group: bool = False) -> Started:
+        console = tmp_path / f"{name}-console"
+        console.mkdir(exist_ok=True)
+        root = tmp_path / name
+        given = {text.partition("=")[0] for text in overrides}
+        base = [text for text in TINY if text.partition("=")[0] not in given]
+        argv = ["sasrec", *base, *overrides, "--out", str(root)]
+        return Started(zygote, root, zygote.start(ranks, argv, console, plant, group), console)
+
+    return start
+
+
+@pytest.fixture
+def run_ranks(start_ranks: Callable[..., Started]) -> Callable[..., Run]:
+    """Like start_ranks, waited for; every rank must have ended with `code`."""
+
+    def run(ranks: int, *overrides: str, code: int = 0, **options) -> Run:
+        started = start_ranks(ranks, *overrides, **options)
+        result = started.wait()
+        shown = "\n".join(started.text(rank) for rank in range(ranks))
+        assert started.codes == [code] * ranks, shown
+        return result
+
+    return run
+
+
+@dataclass
+class Command:
+    """A `paceline` command as a person would start it, in a session of its own."""
+
+    process: subprocess.Popen[str]
+    root: Path | None = None
+
+    def finish(self, timeout_s: float = 90) -> tuple[int, str, str]:
+        out, err = self.process.communicate(timeout=timeout_s)
+        return self.process.returncode, out, err
+
+    def descendants(self) -> list[psutil.Process]:
+        return psutil.Process(self.process.pid).children(recursive=True)
+
+    def workers(self, count: int) -> list[psutil.Process]:
+        """The rank processes, in the order of their ranks."""
+        found = [p for p in self.descendants() if "paceline.worker" in p.cmdline() and "torch.distributed.run" not in p.cmdline()]
+        assert len(found) == count, found
+        return sorted(found, key=lambda process: int(process.environ()["RANK"]))
+
+    def agent(self) -> psutil.Process:
+        return next(p for p in self.descendants() if "torch.distributed.run" in p.cmdline())
+
+
+@pytest.fixture
+def paceline(tmp_path: Path) -> Iterator[Callable[..., Command]]:
+    """paceline("train", "sasrec", …) -> Command; whatever it started is gone at the end, and was gone before, or the test fails."""
+    started: list[Command] = []
+
+    def start(*arguments: str, **options) -> Command:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "paceline", *arguments],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            stdin=subprocess.DEVNULL,
+            text=True,
+            cwd=options.pop("cwd", tmp_path),
+            start_new_session=True,
+            **options,
+        )
+        command = Command(process)
+        started.append(command)
+        return command
+
+    yield start
+    for command in started:
+        if command.process.poll() is None:
+            for process in command.descendants():
+                process.kill()
+            command.process.send_signal(signal.SIGKILL)
+            command.process.communicate()
+
+
+def assert_gone(processes: list[psutil.Process], timeout_s: float = 15) -> None:
+    """Every one of these processes has ended (looked for by pid and start time)."""
+    _, alive = psutil.wait_procs(processes, timeout=timeout_s)
+    alive = [process for process in alive if process.is_running() and process.status() != psutil.STATUS_ZOMBIE]
+    assert not alive, [(process.pid, process.cmdline()) for process in alive]

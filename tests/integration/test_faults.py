@@ -1,0 +1,44 @@
+"""What a run says when something goes wrong inside it: the guilty rank by name, the right exit code, nothing left."""
+
+from __future__ import annotations
+
+
+def test_parameters_that_drift_apart_are_noticed_and_named(start_ranks):
+    started = start_ranks(3, "train.max_steps=1000", "parallel.check_every=5", plant="desync:rank=1,step=7")
+    run = started.wait()
+    assert started.codes == [4, 4, 4]
+    failures = run.events_of("failure")
+    assert {failure["error"] for failure in failures} == {"DesyncError"}
+    problem = failures[0]["problems"][0]
+    assert "at step 10" in problem["what"]
+    assert "rank 1 differs from the 2 others" in problem["what"]
+    assert "embedding" in problem["where"]
+
+
+def test_two_ranks_that_differ_are_noticed_at_the_end(start_ranks):
+    started = start_ranks(2, "train.max_steps=8", plant="desync:rank=0,step=3")
+    run = started.wait()
+    assert started.codes == [4, 4]
+    assert "no majority" in run.events_of("failure")[0]["problems"][0]["what"]
+
+
+def test_an_exception_names_its_rank_and_the_others_are_victims(start_ranks):
+    started = start_ranks(2, "train.max_steps=1000", plant="raise:rank=1,step=4")
+    run = started.wait()
+    assert all(code == 4 for code in started.codes)
+    failures = {event["rank"]: event for event in run.events_of("failure")}
+    assert failures[1]["secondary"] is False
+    assert "ZeroDivisionError: planted" in failures[1]["problems"][0]["what"]
+    assert "planted.py" in failures[1]["problems"][0]["where"]
+    assert failures[0]["secondary"] is True
+    assert "ZeroDivisionError" in started.text(1)
+    assert "Traceback" not in started.text(1)
+    assert "Traceback" in (started.root / "logs" / "rank_00001.log").read_text()
+
+
+def test_a_rank_that_dies_ends_the_others(start_ranks):
+    started = start_ranks(3, "train.max_steps=100000", plant="kill:rank=2,step=4")
+    run = started.wait()
+    assert started.codes[2] == -9
+    assert started.codes[:2] == [4, 4]
+    assert {event["rank"]: event["secondary"] for event in run.events_of("failure")} == {0: True, 1: True}

@@ -1,0 +1,175 @@
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from paceline.errors import OccupiedError, StorageError, UsageError
+from paceline.files import Lock
+from paceline.launch.claim import LAUNCHER_KILLED, AlreadyFinished, Claim, RunDescription, claim_run
+from paceline.telemetry.layout import RunLayout
+from paceline.telemetry.run_file import load_run_file
+from paceline.telemetry.stop_request import write_stop_request
+
+CONFIG = "recipe: toy\nlaunch:\n  nproc: 1\ntrain:\n  epochs: 2\n"
+
+
+def describe(fingerprint: str = "aa", config: str = CONFIG, **values: object) -> RunDescription:
+    identity = {"fingerprint": fingerprint, "values": {"run.seed": 0} | values}
+    return RunDescription("toy", "", ["paceline", "train", "toy"], config, {"run.seed": "default"}, identity)
+
+
+def claim(root: Path, description: RunDescription | None = None) -> Claim:
+    claimed = claim_run(root, description or describe(), 2, orphan_wait_s=0.2)
+    assert isinstance(claimed, Claim)
+    return claimed
+
+
+def ended(root: Path, state: str, config: str = CONFIG) -> None:
+    first = claim(root, describe(config=config))
+    first.finish(state, "because", 5, 0)
+    first.release()
+
+
+def test_a_fresh_directory_is_claimed_and_described(tmp_path: Path) -> None:
+    claimed = claim(tmp_path / "new" / "run")
+    layout = claimed.layout
+    run = load_run_file(layout.root)
+    assert run is not None
+    assert (run.recipe, run.state, claimed.attempt) == ("toy", "running", 1)
+    assert run.attempts[0].owner_pid == os.getpid()
+    assert run.attempts[0].world_size == 2
+    assert layout.config.read_text() == CONFIG
+    assert layout.origins.exists()
+    assert claimed.pulses.is_dir()
+    claimed.finish("finished", "finished", 10, 0)
+    claimed.release()
+    run = load_run_file(layout.root)
+    assert run is not None
+    assert (run.state, run.attempts[0].step, run.attempts[0].exit_code) == ("finished", 10, 0)
+    assert not claimed.pulses.exists()
+
+
+def test_a_foreign_directory_is_refused_and_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "thesis.tex").write_text("…")
+    with pytest.raises(OccupiedError, match=r"thesis\.tex"):
+        claim(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
+
+
+def test_a_claim_that_died_before_its_first_write_is_no_obstacle(tmp_path: Path) -> None:
+    RunLayout(tmp_path).owner_lock.touch()
+    (tmp_path / ".run.json.4711").write_text('{"v"')
+    claim(tmp_path).release()
+
+
+def test_another_runs_directory_is_refused_with_what_differs(tmp_path: Path) -> None:
+    ended(tmp_path, "stopped")
+    before = RunLayout(tmp_path).config.read_text()
+    other = describe("bb", **{"run.seed": 1, "model.width": 64})
+    with pytest.raises(OccupiedError) as caught:
+        claim(tmp_path, other)
+    text = caught.value.render()
+    assert "run.seed: 0 → 1" in text
+    assert "model.width: (not there) → 64" in text
+    assert RunLayout(tmp_path).config.read_text() == before
+    claim(tmp_path).release()  # the lock was given back
+
+
+def test_a_living_owner_is_named(tmp_path: Path) -> None:
+    first = claim(tmp_path)
+    code = (
+        "import sys; from pathlib import Path; sys.path[:0] = sys.argv[2:]\n"
+        "from test_claim import claim\n"
+        "try: claim(Path(sys.argv[1]))\n"
+        "except Exception as error: print(error.exit_code, error.render())"
+    )
+    command = [sys.executable, "-c", code, str(tmp_path), str(Path(__file__).parent)]
+    second = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    assert second.stdout.startswith("2 OccupiedError")
+    assert f"process {os.getpid()} owns it" in second.stdout
+    assert f"paceline stop {tmp_path}" in second.stdout
+    first.release()
+
+
+def test_an_attempt_whose_launcher_was_killed_is_closed_and_the_next_begins(tmp_path: Path) -> None:
+    first = claim(tmp_path)
+    first.release()  # what the end of the process does
+    write_stop_request(first.layout.stop_request, 1, "ctrl_c", "test")
+    second = claim(tmp_path)
+    assert second.attempt == 2
+    assert [a.state for a in second.run.attempts] == ["failed", "running"]
+    assert second.run.attempts[0].reason == LAUNCHER_KILLED
+    assert "starts again from step 0" in second.notes[0]
+    assert not second.layout.stop_request.exists()
+    assert not first.pulses.exists()
+    assert second.pulses.is_dir()
+    second.finish("stopped", "ctrl_c", 1, 130)
+    second.release()
+
+
+def test_a_finished_run_is_not_trained_again(tmp_path: Path) -> None:
+    ended(tmp_path, "finished")
+    again = claim_run(tmp_path, describe(config=CONFIG.replace("nproc: 1", "nproc: 2")), 2)
+    assert isinstance(again, AlreadyFinished)
+    assert again.changed == ["launch.nproc: 1 → 2"]
+    run = load_run_file(tmp_path)
+    assert run is not None
+    assert len(run.attempts) == 1
+    longer = claim(tmp_path, describe(config=CONFIG.replace("epochs: 2", "epochs: 3")))
+    assert longer.attempt == 2
+    longer.finish("stopped", "ctrl_c", 1, 130)
+    longer.release()
+
+
+def test_a_place_below_a_file_or_without_permission(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    for place in (tmp_path / "file", tmp_path / "file" / "run"):
+        with pytest.raises(UsageError) as caught:
+            claim(place)
+        assert caught.value.exit_code == 2
+        assert "--out" in caught.value.problems[0].do
+
+
+@pytest.fixture
+def mounted(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 32 KiB that can be filled and made read-only."""
+    place = tmp_path / "small"
+    place.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=32k", "tmpfs", str(place)]
+    if os.getuid() != 0 or subprocess.run(mount, capture_output=True, check=False).returncode != 0:
+        pytest.skip("mounting a small file system needs root")
+    yield place
+    subprocess.run(["umount", str(place)], check=True)
+
+
+def test_a_full_disk(mounted: Path) -> None:
+    (mounted / "run").mkdir()
+    with pytest.raises(OSError, match="No space"):
+        (mounted / "filler").write_bytes(b"x" * 2**20)
+    with pytest.raises(StorageError, match="the disk is full") as caught:
+        claim(mounted / "run")
+    assert caught.value.exit_code == 4
+    (mounted / "filler").unlink()
+    claim(mounted / "run").release()
+
+
+def test_a_read_only_directory(mounted: Path) -> None:
+    subprocess.run(["mount", "-o", "remount,ro", str(mounted)], check=True)
+    with pytest.raises(UsageError, match="cannot write there") as caught:
+        claim(mounted / "run")
+    assert caught.value.exit_code == 2
+
+
+def test_workers_may_share_while_the_owner_holds(tmp_path: Path) -> None:
+    claimed = claim(tmp_path)
+    one, two = Lock(claimed.layout.workers_lock), Lock(claimed.layout.workers_lock)
+    assert one.acquire(shared=True)
+    assert two.acquire(shared=True)
+    one.release()
+    two.release()
+    claimed.release()

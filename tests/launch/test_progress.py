@@ -1,0 +1,110 @@
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+from rich.console import Console
+
+from paceline.launch.progress import Progress, build_console
+from paceline.telemetry.events import EventLog
+from paceline.telemetry.layout import RunLayout
+from paceline.telemetry.pulse import PulseWriter
+from paceline.telemetry.tables import METRICS_COLUMNS, Table
+
+
+class Fixture:
+    """A run directory with one living attempt, and what a person sees of it."""
+
+    def __init__(self, root: Path, *, terminal: bool) -> None:
+        self.layout = RunLayout(root)
+        self.pulses = root / "pulses"
+        self.pulses.mkdir()
+        self.events = EventLog(self.layout.events, "rank 0", 2)
+        self.metrics = Table(self.layout.metrics, METRICS_COLUMNS)
+        self.pulse = PulseWriter(self.pulses, rank=0, attempt=2)
+        self.output = io.StringIO()
+        console = Console(file=self.output, force_terminal=terminal, width=150, highlight=False)
+        self.progress = Progress(self.layout, 2, console, self.pulses, plain_every_s=0)
+
+    def take(self) -> str:
+        text = self.output.getvalue()
+        self.output.seek(0)
+        self.output.truncate()
+        return text
+
+    def plan(self) -> None:
+        self.events.write("plan", world_size=2, total_steps=400, steps_per_epoch=100, total_samples=51200, start_step=0)
+
+
+def test_plain_lines(tmp_path: Path) -> None:
+    seen = Fixture(tmp_path, terminal=False)
+    seen.progress.poll()
+    assert seen.take() == ""
+    seen.plan()
+    seen.progress.poll()
+    assert seen.take() == "400 steps (4 epochs of 100), 51,200 samples, on 2 ranks\n"
+    seen.pulse.beat(12, "forward")
+    seen.metrics.write({"attempt": 1, "step": 399, "loss": 9.9, "samples_per_s": 1.0})
+    seen.metrics.write({"attempt": 2, "step": 10, "loss": 3.21987, "samples_per_s": 15360.0})
+    seen.progress.poll()
+    assert seen.take() == "step 12/400  loss 3.22  15,360 samples/s\n"
+    seen.progress.poll()
+    assert seen.take() == ""  # the same step is not said twice
+    seen.pulse.beat(100, "evaluate")
+    seen.progress.poll()
+    line = seen.take()
+    assert "step 100/400" in line
+    assert " left" in line
+    assert line.endswith("evaluating\n")
+    seen.progress.close()
+
+
+def test_what_happens_is_said_once_and_only_of_this_attempt(tmp_path: Path) -> None:
+    seen = Fixture(tmp_path, terminal=False)
+    EventLog(seen.layout.events, "rank 0", 1).write("warning", what="an old one")
+    seen.events.write("warning", what="a step was left out", where="step 7")
+    seen.events.write("note", what="parallel.compression has no effect here", why="one rank")
+    seen.events.choice("precision.mode", "auto", "fp32", "no GPU")
+    seen.events.choice("parallel.bucket_mb", 25, 25, "as configured")
+    seen.events.write("evaluation", split="validation", step=100, epoch=0, metrics={"ndcg_10": 0.123456, "hr_10": 0.25})
+    seen.progress.poll()
+    assert seen.take().splitlines() == [
+        "warning: a step was left out; step 7",
+        "note: parallel.compression has no effect here; one rank",
+        "precision.mode: auto → fp32 (no GPU)",
+        "step 100  validation: ndcg_10 0.1235  hr_10 0.25",
+    ]
+    seen.progress.poll()
+    assert seen.take() == ""
+
+
+def test_a_live_line_on_a_terminal(tmp_path: Path) -> None:
+    seen = Fixture(tmp_path, terminal=True)
+    seen.progress.poll()
+    assert "starting the workers" in seen.take()
+    seen.plan()
+    seen.pulse.beat(40, "backward")
+    seen.metrics.write({"attempt": 2, "step": 40, "loss": 2.5, "samples_per_s": 900.0})
+    seen.progress.poll()
+    text = seen.take()
+    assert "51,200 samples" in text
+    assert "step 40/400" in text
+    assert "loss 2.5" in text
+    seen.progress.close()
+    assert seen.progress.step == 40
+
+
+def test_a_reader_that_has_gone_does_not_end_the_training(tmp_path: Path) -> None:
+    seen = Fixture(tmp_path, terminal=False)
+
+    def broken(_: str) -> int:
+        raise BrokenPipeError
+
+    seen.output.write = broken  # type: ignore[method-assign]
+    seen.plan()
+    seen.progress.poll()
+    seen.progress.close()
+
+
+def test_tables_have_room_where_there_is_no_terminal() -> None:
+    assert build_console().width >= 80

@@ -1,0 +1,54 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from paceline.launch.results import result_rows, results_table
+from paceline.telemetry.layout import RunLayout
+from paceline.telemetry.reader import Row, Run
+from paceline.telemetry.run_file import Attempt, RunFile
+
+
+def build_run(metrics: list[Row], events: list[Row]) -> Run:
+    attempts = [Attempt(1, 2, 1, 0.0, "", []), Attempt(2, 2, 1, 100.0, "", [], state="finished", ended=130.5)]
+    run = RunFile("id", "toy", "", "0", 0, {}, state="finished", attempts=attempts)
+    return Run(RunLayout(Path("runs/a")), run, metrics, [], [{"attempt": 2} | event for event in events])
+
+
+def window(step: int, loss: float, rate: float | None, attempt: int = 2) -> Row:
+    return {"attempt": attempt, "step": step, "loss": loss, "samples_per_s": rate}
+
+
+def evaluation(split: str, step: int, value: float) -> Row:
+    return {"kind": "evaluation", "split": split, "step": step, "num_samples": 50, "metrics": {"ndcg_10": value}}
+
+
+def test_pace_without_the_first_window_and_with_its_evidence() -> None:
+    metrics = [window(9, 9.0, 1.0, attempt=1), *[window(10 * i, 5.0 - i, 10.0 * i**2) for i in range(1, 5)]]
+    rows = {name: (value, evidence) for name, value, evidence in result_rows(build_run(metrics, []))}
+    assert rows["loss"] == ("1.0000", "step 40")
+    assert rows["samples/s"] == ("90", "median of 3 windows, 40 to 160")
+    assert rows["duration"][0] == "30.5 s"
+
+
+@pytest.mark.parametrize(("direction", "best"), [("max", "0.3000"), ("min", "0.1000")])
+def test_the_best_evaluation_follows_the_objective(direction: str, best: str) -> None:
+    events = [
+        {"kind": "plan", "objective": {"metric": "ndcg_10", "direction": direction}},
+        evaluation("validation", 10, 0.1),
+        evaluation("validation", 20, 0.3),
+        evaluation("validation", 30, float("nan")),
+        evaluation("validation", 40, 0.2),
+        evaluation("test", 40, 0.15),
+    ]
+    rows = [(name, value) for name, value, _ in result_rows(build_run([], events))]
+    assert rows[:-1] == [
+        ("best validation ndcg_10", best),
+        ("validation ndcg_10", "0.2000"),
+        ("test ndcg_10", "0.1500"),
+    ]
+
+
+def test_a_run_that_got_nowhere_has_no_results() -> None:
+    assert results_table(build_run([], [])).row_count == 0

@@ -1,0 +1,109 @@
+"""Sessions with a stand-in for the agent: a small script that does what the workers do with the files of a run."""
+
+from __future__ import annotations
+
+import io
+import os
+import signal
+import sys
+import threading
+from pathlib import Path
+
+import psutil
+import pytest
+from rich.console import Console
+from test_claim import claim
+from test_process import is_alive
+
+from paceline.launch.progress import Progress
+from paceline.launch.session import Session
+from paceline.launch.signals import OperatorSignals
+from paceline.launch.verdict import Verdict
+
+WORKER = """
+import os, subprocess, sys, time
+from pathlib import Path
+from paceline.telemetry.events import EventLog
+from paceline.telemetry.layout import RunLayout
+from paceline.telemetry.pulse import PulseWriter
+from paceline.telemetry.stop_request import read_stop_request
+mode, root, pulses = sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3])
+child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(120)"], start_new_session=True)
+(root / "pids").write_text(f"{os.getpid()} {child.pid}")
+layout = RunLayout(root)
+events, pulse = EventLog(layout.events, "rank 0", 1), PulseWriter(pulses, 0, 1)
+events.write("plan", world_size=1, total_steps=1000, steps_per_epoch=10, total_samples=10, start_step=0)
+for step in range(1, 2000):
+    pulse.beat(step, "forward")
+    time.sleep(0.02)
+    request = read_stop_request(layout.stop_request, 1)
+    if request and mode == "polite":
+        events.write("end", state="stopped", reason=request.reason, step=step)
+        break
+    if mode == "quick" and step == 3:
+        events.write("end", state="finished", reason="finished", step=3)
+        break
+"""
+
+
+def run_session(root: Path, mode: str, signals: OperatorSignals) -> tuple[Verdict, str, list[int]]:
+    claimed = claim(root)
+    source = str(Path(__file__).parents[2])
+    environment = os.environ | {"TORCHELASTIC_RUN_ID": f"test-{root}", "PYTHONPATH": source}
+    command = [sys.executable, "-c", WORKER, mode, str(root), str(claimed.pulses)]
+    output = io.StringIO()
+    session = Session(claimed, command, environment, f"test-{root}", signals)
+    with Progress(claimed.layout, 1, Console(file=output, width=120), claimed.pulses) as progress:
+        verdict = session.follow(progress)
+    claimed.finish(verdict.state, verdict.reason, verdict.step, verdict.exit_code)
+    claimed.release()
+    assert claimed.layout.environment.exists()
+    return verdict, output.getvalue(), [int(pid) for pid in (root / "pids").read_text().split()]
+
+
+def signal_when_stepping(root: Path, *numbers: int) -> threading.Thread:
+    """Sends signals to this process once the stand-in has begun, the second after the first had its effect."""
+
+    def send() -> None:
+        events, request = root / "events.jsonl", root / "stop_request.json"
+        for number, awaited in zip(numbers, (events, request), strict=False):
+            while not awaited.exists():
+                threading.Event().wait(0.02)
+            os.kill(os.getpid(), number)
+
+    thread = threading.Thread(target=send)
+    thread.start()
+    return thread
+
+
+@pytest.mark.timeout(60)
+def test_an_attempt_that_just_ends(tmp_path: Path) -> None:
+    with OperatorSignals() as signals:
+        verdict, output, pids = run_session(tmp_path, "quick", signals)
+    assert (verdict.state, verdict.exit_code, verdict.step) == ("finished", 0, 3)
+    assert "1,000 steps" in output
+    assert not any(is_alive(pid) for pid in pids)
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize(("number", "reason"), [(signal.SIGINT, "ctrl_c"), (signal.SIGTERM, "sigterm")])
+def test_the_first_signal_asks_the_ranks_to_stop(tmp_path: Path, number: int, reason: str) -> None:
+    with OperatorSignals() as signals:
+        thread = signal_when_stepping(tmp_path, number)
+        verdict, output, pids = run_session(tmp_path, "polite", signals)
+        thread.join()
+    assert (verdict.state, verdict.reason, verdict.exit_code) == ("stopped", reason, 130)
+    assert "stop at the next step" in output
+    assert not any(is_alive(pid) for pid in pids)
+
+
+@pytest.mark.timeout(60)
+def test_the_second_signal_kills_and_nothing_is_left(tmp_path: Path) -> None:
+    with OperatorSignals() as signals:
+        thread = signal_when_stepping(tmp_path, signal.SIGINT, signal.SIGINT)
+        verdict, output, pids = run_session(tmp_path, "stubborn", signals)
+        thread.join()
+    assert (verdict.state, verdict.reason, verdict.exit_code) == ("stopped", "ctrl_c", 130)
+    assert verdict.step is not None
+    assert "killing" in output
+    assert not any(psutil.pid_exists(pid) and is_alive(pid) for pid in pids)

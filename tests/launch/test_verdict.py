@@ -1,0 +1,92 @@
+from __future__ import annotations
+
+import pytest
+
+from paceline.errors import DataError, NonFiniteError, PacelineError, RankLostError, StorageError
+from paceline.launch.process import RankExit
+from paceline.launch.verdict import Evidence, judge
+
+
+def failure(error: PacelineError, rank: int, *, secondary: bool = False, step: int | None = 3) -> dict[str, object]:
+    return error.to_record() | {"rank": rank, "step": step, "secondary": secondary, "traceback": "Traceback …"}
+
+
+def end(state: str, reason: str, step: int = 9) -> dict[str, object]:
+    return {"kind": "end", "state": state, "reason": reason, "step": step}
+
+
+LOST = failure(RankLostError("the others have gone"), 0, secondary=True)
+
+
+@pytest.mark.parametrize(
+    ("state", "reason", "exit_code"),
+    [
+        ("finished", "finished", 0),
+        ("finished", "early_stop", 0),
+        ("stopped", "max_hours", 0),
+        ("stopped", "stop_command", 0),
+        ("stopped", "ctrl_c", 130),
+        ("stopped", "sigterm", 130),
+    ],
+)
+def test_an_attempt_that_ended_as_agreed(state: str, reason: str, exit_code: int) -> None:
+    verdict = judge(Evidence(0, events=[end(state, reason)], asked=reason if exit_code else None))
+    assert (verdict.state, verdict.reason, verdict.step, verdict.exit_code) == (state, reason, 9, exit_code)
+    assert verdict.error is None
+
+
+@pytest.mark.parametrize(
+    ("error", "exit_code"), [(DataError("no file"), 2), (NonFiniteError("nan"), 4), (StorageError("full"), 4)]
+)
+def test_the_cause_comes_before_its_victims(error: PacelineError, exit_code: int) -> None:
+    cause = RankExit(rank=0, exit_code=4, pid=1)
+    verdict = judge(Evidence(1, failures=[LOST, failure(error, 1)], exits=[cause]))
+    assert (verdict.state, verdict.exit_code, verdict.step) == ("failed", exit_code, 3)
+    assert type(verdict.error) is type(error)
+    assert verdict.traceback == "Traceback …"
+
+
+def test_a_failure_that_only_the_events_tell() -> None:
+    event = failure(DataError("no file"), 1) | {"kind": "failure"}
+    assert judge(Evidence(1, failures=[LOST], events=[event])).exit_code == 2
+
+
+def test_a_killed_rank_is_named_although_its_peer_complained() -> None:
+    exits = [RankExit(0, 4, 4710), RankExit(1, -9, 4711)]
+    verdict = judge(Evidence(1, failures=[LOST], exits=exits, last_step=12, logs="runs/a/logs/"))
+    assert isinstance(verdict.error, RankLostError)
+    problem = verdict.error.problems[0]
+    assert problem.what == "rank 1 (pid 4711) was killed by signal 9 (SIGKILL; often the out-of-memory killer)"
+    assert problem.where == "runs/a/logs/rank_00001.log"
+    assert (verdict.exit_code, verdict.step) == (4, 12)
+
+
+def test_a_rank_that_went_without_a_word() -> None:
+    verdict = judge(Evidence(1, exits=[RankExit(2, 3, 4711)]))
+    assert "rank 2 (pid 4711) ended with exit code 3" in verdict.reason
+    assert verdict.exit_code == 4
+
+
+def test_only_victims_are_heard_of() -> None:
+    verdict = judge(Evidence(1, failures=[LOST]))
+    assert (verdict.reason, verdict.exit_code) == ("the others have gone", 4)
+
+
+def test_a_launcher_that_never_got_going_shows_its_last_lines() -> None:
+    verdict = judge(Evidence(1, tail=["", "No module named torch.distributed.run"]))
+    assert verdict.exit_code == 4
+    assert "No module named torch.distributed.run" in verdict.reason
+    assert "signal 9" in judge(Evidence(-9)).reason
+    assert judge(Evidence(0)).state == "failed"
+
+
+def test_the_operator_wanted_it_dead() -> None:
+    verdict = judge(Evidence(-9, failures=[LOST], exits=[RankExit(0, -9, 1)], asked="ctrl_c", killed=True, last_step=5))
+    assert (verdict.state, verdict.reason, verdict.exit_code, verdict.step) == ("stopped", "ctrl_c", 130, 5)
+
+
+def test_ranks_that_stumble_while_they_are_stopped_did_not_fail() -> None:
+    verdict = judge(Evidence(1, failures=[LOST], exits=[RankExit(0, -15, 1)], asked="sigterm"))
+    assert (verdict.state, verdict.reason, verdict.exit_code) == ("stopped", "sigterm", 130)
+    assert judge(Evidence(1, failures=[failure(StorageError("full"), 0)], asked="ctrl_c")).exit_code == 4
+    assert judge(Evidence(1, exits=[RankExit(1, -9, 7)], asked="ctrl_c")).exit_code == 4

@@ -1,0 +1,69 @@
+import subprocess
+import sys
+
+import pytest
+from pydantic import ValidationError
+
+from paceline.errors import DataError
+from paceline.recipes.sasrec.config import RECIPE, SasrecConfig, check, identify_data
+
+
+def configure(**sections):
+    return SasrecConfig.model_validate({"recipe": "sasrec", **sections})
+
+
+def test_a_sound_configuration_has_no_problems():
+    assert check(configure()) == []
+    assert RECIPE.schema is SasrecConfig
+
+
+def test_heads_must_share_the_width():
+    (problem,) = check(configure(model={"width": 50, "heads": 4}))
+    assert "model.width=50" in problem.what
+    assert "50 = 12 × 4 + 2" in problem.what
+    assert problem.do == "set model.heads=5, or model.width=52"
+
+
+def test_all_problems_at_once():
+    config = configure(model={"width": 9, "heads": 2}, loss={"num_negatives": 4}, evaluate={"top_k": [10, 5, 10]})
+    problems = check(config)
+    assert len(problems) == 3
+    assert "no effect" in problems[1].what
+    assert problems[2].do == "set evaluate.top_k=[10, 5]"
+
+
+def test_negatives_belong_to_bce():
+    assert check(configure(loss={"kind": "bce", "num_negatives": 4})) == []
+
+
+@pytest.mark.parametrize(
+    "section",
+    [
+        {"data": {"users": 0}},
+        {"data": {"path": ""}},
+        {"evaluate": {"top_k": []}},
+        {"evaluate": {"top_k": [0]}},
+        {"model": {"depth": 2}},
+    ],
+)
+def test_impossible_values_are_refused(section):
+    with pytest.raises(ValidationError):
+        configure(**section)
+
+
+def test_generated_data_is_identified_by_what_it_follows_from():
+    digest = identify_data(configure())
+    assert digest == identify_data(configure(run={"seed": 7}, data={"max_length": 10}))
+    for other in ({"users": 2001}, {"items": 999}, {"events_per_user": 51}, {"seed": 1}):
+        assert identify_data(configure(data=other)) != digest
+
+
+def test_identifying_a_missing_file_is_a_data_error(tmp_path):
+    with pytest.raises(DataError):
+        identify_data(configure(data={"path": str(tmp_path / "none.txt")}))
+
+
+def test_importing_the_configuration_loads_neither_torch_nor_numpy():
+    code = "import sys, paceline.recipes.sasrec.config; print(sorted({'torch', 'numpy'} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.strip() == "[]"

@@ -1,0 +1,188 @@
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import yaml
+
+import paceline
+from paceline.errors import DataError
+from paceline.recipes.sasrec.config import SasrecConfig, check
+from paceline.recipes.sasrec.workload import SasrecWorkload
+from paceline.workload import Draw, Setting
+
+SMALL = {"users": 60, "items": 40, "events_per_user": 10, "max_length": 8}
+
+
+@pytest.fixture(autouse=True)
+def _one_thread():
+    """Models this small gain nothing from a second thread, and lose much where the cores are busy."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+def build(data=SMALL, **sections):
+    return SasrecWorkload(SasrecConfig.model_validate({"recipe": "sasrec", "data": data, **sections}))
+
+
+def build_model(workload, seed=0):
+    torch.manual_seed(seed)
+    return workload.build_model(Setting(torch.device("cpu"), "sdpa"))
+
+
+def train(workload, epochs, lr=5e-3, batch=64):
+    model, samples = build_model(workload).train(), workload.train_set()
+    optimizer = torch.optim.Adam(model.parameters(), lr=lr)
+    for epoch in range(epochs):
+        order = np.random.default_rng(epoch).permutation(len(samples))
+        for start in range(0, len(order), batch):
+            total, weight = workload.loss(model, samples.fetch(order[start : start + batch], Draw(0, epoch)))
+            optimizer.zero_grad()
+            (total / weight).backward()
+            optimizer.step()
+    return model
+
+
+@torch.no_grad()
+def evaluate(workload, model, split="test"):
+    model.eval()
+    samples = workload.evaluation_set(split)
+    ranks = workload.predict(model, samples.fetch(range(len(samples)), Draw(0, 0)))["rank"]
+    return workload.metrics(split, {"rank": ranks.numpy()})
+
+
+def write_random_data(path, users=400, items=200, length=12):
+    random = np.random.default_rng(0)
+    lines = (f"{user} {item}\n" for user in range(users) for item in random.integers(0, items, length))
+    path.write_text("".join(lines))
+    return {"path": str(path), "max_length": 10}
+
+
+@pytest.mark.parametrize("loss", [{"kind": "ce"}, {"kind": "bce", "num_negatives": 3}])
+def test_slices_of_a_batch_add_up_to_the_batch(loss):
+    workload = build(loss=loss, model={"dropout": 0.0})
+    model, samples, draw = build_model(workload), workload.train_set(), Draw(0, 0)
+
+    def gradient(*slices):
+        model.zero_grad()
+        sums = [workload.loss(model, samples.fetch(ids, draw)) for ids in slices]
+        total, weight = (sum(parts) for parts in zip(*sums, strict=True))
+        total.backward()
+        return total.item(), weight.item(), torch.cat([parameter.grad.ravel() for parameter in model.parameters()])
+
+    whole = gradient(range(50))
+    parts = gradient(range(17), range(17, 18), [], range(18, 50))
+    assert parts[1] == whole[1] == workload.units(samples.fetch(range(50), draw))
+    assert parts[0] == pytest.approx(whole[0], rel=1e-6)
+    torch.testing.assert_close(parts[2], whole[2], rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("loss", [{"kind": "ce"}, {"kind": "bce"}])
+@pytest.mark.parametrize("ids", [[], [0, 1, 2]])
+def test_every_parameter_gets_a_gradient(loss, ids):
+    """Also from an empty slice: data parallelism waits for all of them."""
+    workload = build(loss=loss)
+    model = build_model(workload)
+    total, weight = workload.loss(model, workload.train_set().fetch(ids, Draw(0, 0)))
+    total.backward()
+    assert all(parameter.grad is not None and parameter.grad.isfinite().all() for parameter in model.parameters())
+    assert (weight.item() == 0) == (not ids)
+    if not ids:
+        assert total.item() == 0
+
+
+def test_the_loss_at_the_start_is_that_of_guessing():
+    workload = build(model={"dropout": 0.0})
+    total, weight = workload.loss(build_model(workload), workload.train_set().fetch(range(50), Draw(0, 0)))
+    assert (total / weight).item() == pytest.approx(np.log(40), rel=0.05)
+    assert weight.dtype == torch.float32
+
+
+def test_ranks_do_not_depend_on_the_neighbours():
+    workload = build(evaluate={"mask_seen": True})
+    model, samples = build_model(workload).eval(), workload.evaluation_set("validation")
+    together = workload.predict(model, samples.fetch([5, 9, 2, 30], Draw(0, 0)))["rank"]
+    alone = [workload.predict(model, samples.fetch([one], Draw(0, 0)))["rank"] for one in (5, 9, 2, 30)]
+    assert torch.equal(together, torch.cat(alone))
+    assert workload.predict(model, samples.fetch([], Draw(0, 0)))["rank"].shape == (0,)
+
+
+def test_names_and_objective_follow_top_k():
+    workload = build(evaluate={"top_k": [20, 5]})
+    assert workload.metric_names == ["hr_20", "ndcg_20", "hr_5", "ndcg_5"]
+    assert (workload.objective.metric, workload.objective.direction) == ("ndcg_20", "max")
+    assert list(workload.metrics("test", {"rank": np.array([1, 2])})) == list(workload.metric_names)
+
+
+def test_details_count_users_that_hold_nothing_out(tmp_path):
+    path = tmp_path / "data.txt"
+    path.write_text("a 1\na 2\na 3\na 4\nb 1\nc 1\nc 2\nd 1\nd 2\nd 3\n")
+    details = build({"path": str(path)}).details()
+    assert details["source"] == str(path)
+    assert [details[name] for name in ("users", "items", "events", "longest")] == [4, 4, 10, 4]
+    assert details["users_train_only"] == 2
+    assert details["users_without_targets"] == 2
+
+
+def test_flops_grow_with_units_and_model():
+    small, wide = build(), build(model={"width": 128})
+    assert small.step_flops(200) == pytest.approx(2 * small.step_flops(100))
+    assert wide.step_flops(100) > 2 * small.step_flops(100)
+
+
+@pytest.mark.parametrize(
+    ("text", "min_events", "match"),
+    [
+        ("a 1\na 1\na 1\na 1\n", 1, "fewer than 2 items"),
+        ("a 1\na 2\nb 1\n", 1, "no user has 3 events"),
+        ("a 1\na 2\na 3\nb 1\n", 1, "no user has 2 events besides"),
+        ("a 1\na 2\na 3\na 4\n", 5, "fewer than 2 items"),
+    ],
+)
+def test_too_little_data_is_an_error(tmp_path, text, min_events, match):
+    (tmp_path / "data.txt").write_text(text)
+    with pytest.raises(DataError, match=match) as error:
+        build({"path": str(tmp_path / "data.txt"), "min_events": min_events})
+    assert f"data.min_events={min_events}" in error.value.problems[0].where
+
+
+def test_an_untrained_model_scores_about_chance():
+    workload = build(SMALL | {"users": 1500, "items": 300})
+    scores = [evaluate(workload, build_model(workload, seed))["hr_10"] for seed in range(3)]
+    # Not k/N exactly: an untrained model puts the item it has just seen first, and 1 % of events repeat it.
+    assert np.mean(scores) == pytest.approx(10 / 300, abs=0.025)
+
+
+def test_a_model_trained_on_random_data_scores_chance(tmp_path):
+    workload = build(write_random_data(tmp_path / "random.txt"), model={"width": 32, "dropout": 0.0})
+    model = train(workload, epochs=8)
+    hit_rates = [evaluate(workload, model, split)["hr_10"] for split in workload.splits]
+    assert np.mean(hit_rates) == pytest.approx(10 / 200, abs=0.04)  # 5 standard deviations of 800 draws
+
+
+@pytest.mark.parametrize("loss", [{"kind": "ce"}, {"kind": "bce", "num_negatives": 8}])
+def test_a_trained_model_scores_twice_popularity(loss):
+    data = {"users": 800, "items": 300, "events_per_user": 20, "max_length": 20}
+    workload = build(data, loss=loss, model={"width": 32, "blocks": 1, "dropout": 0.0})
+    popularity = workload.details()["popularity_test_ndcg_10"]
+    reached = evaluate(workload, train(workload, epochs=8 if loss["kind"] == "ce" else 15, lr=1e-2))["ndcg_10"]
+    assert popularity > 0.05
+    assert reached > 2 * popularity
+
+
+def test_the_shipped_configuration_is_sound():
+    shipped = Path(paceline.__file__).parent / "configs" / "sasrec.yaml"
+    config = SasrecConfig.model_validate(yaml.safe_load(shipped.read_text()))
+    assert check(config) == []
+    workload = SasrecWorkload(config)
+    assert workload.objective.metric == "ndcg_10"
+    assert len(workload.train_set()) > 1900
+
+
+@pytest.mark.shared_data
+def test_real_data_splits(real_data):
+    workload = build({"path": str(real_data / "ml-1m.txt"), "max_length": 200})
+    assert len(workload.train_set()) == len(workload.evaluation_set("test")) == 6040
+    assert workload.details()["longest"] == 2277

@@ -1,0 +1,158 @@
+"""A pulse is whole or not there: beside a writer at full speed, after the writer's death, and when the record is not one of ours."""
+
+from __future__ import annotations
+
+import os
+import signal
+import struct
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from paceline.telemetry.pulse import (
+    PHASES,
+    Pulse,
+    PulseWriter,
+    create_pulse_directory,
+    read_pulse,
+    remove_pulse_directory,
+)
+
+RECORD = "rank_00003"
+SEQUENCE_AT = 24
+
+WRITING = """
+import sys
+from pathlib import Path
+from paceline.telemetry.pulse import PHASES, PulseWriter
+writer, step = PulseWriter(Path(sys.argv[1]), rank=3, attempt=2), 0
+print("ready", flush=True)
+while True:
+    step += 1
+    writer.enqueued, writer.completed = 3 * step, 2 * step
+    writer.beat(step, PHASES[step % len(PHASES)])
+"""
+
+
+def start_writer(directory: Path) -> subprocess.Popen[str]:
+    process = subprocess.Popen(
+        [sys.executable, "-c", WRITING, str(directory)], stdout=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "ready\n"
+    return process
+
+
+@pytest.mark.timeout(60)
+def test_a_reader_beside_a_writer_at_full_speed_sees_whole_records(tmp_path: Path) -> None:
+    process = start_writer(tmp_path)
+    found: list[Pulse] = []
+    try:
+        while len({pulse.step for pulse in found}) < 1000:
+            found += [pulse for pulse in (read_pulse(tmp_path, 3) for _ in range(2000)) if pulse is not None]
+    finally:
+        process.kill()
+        process.communicate(timeout=30)
+    for pulse in found:
+        assert (pulse.rank, pulse.pid, pulse.attempt) == (3, process.pid, 2)
+        assert pulse.phase == PHASES[pulse.step % len(PHASES)]
+        assert (pulse.collectives_enqueued, pulse.collectives_completed) == (3 * pulse.step, 2 * pulse.step)
+    steps = [pulse.step for pulse in found]
+    assert steps == sorted(steps)
+
+
+@pytest.mark.timeout(60)
+def test_the_sequence_number_never_looks_even_while_a_record_is_written(tmp_path: Path) -> None:
+    """One in fifty readings saw a zero when the number was written byte by byte."""
+    process = start_writer(tmp_path)
+    try:
+        descriptor = os.open(tmp_path / RECORD, os.O_RDONLY)
+        numbers = [int.from_bytes(os.pread(descriptor, 8, SEQUENCE_AT), "little") for _ in range(50_000)]
+        os.close(descriptor)
+    finally:
+        process.kill()
+        process.communicate(timeout=30)
+    assert numbers[0] > 0
+    assert numbers == sorted(numbers)
+
+
+@pytest.mark.timeout(60)
+def test_a_stopped_or_dead_writer_can_still_be_read(tmp_path: Path) -> None:
+    writer = PulseWriter(tmp_path, rank=3, attempt=1)
+    writer.beat(12, "backward")
+    pulse = read_pulse(tmp_path, 3)
+    assert pulse is not None
+    assert (pulse.step, pulse.phase, pulse.pid) == (12, "backward", os.getpid())
+    assert abs(pulse.since - time.time()) < 600
+    writer.close()
+    process = start_writer(tmp_path)
+    process.send_signal(signal.SIGKILL)
+    process.communicate(timeout=30)
+    sequence = int.from_bytes((tmp_path / RECORD).read_bytes()[SEQUENCE_AT : SEQUENCE_AT + 8], "little")
+    dead = read_pulse(tmp_path, 3)
+    if sequence % 2 == 0:
+        assert dead is not None
+        assert dead.pid == process.pid
+    else:
+        assert dead is None
+
+
+def test_a_new_writer_says_start(tmp_path: Path) -> None:
+    PulseWriter(tmp_path, rank=3, attempt=4)
+    pulse = read_pulse(tmp_path, 3)
+    assert pulse is not None
+    assert (pulse.step, pulse.phase, pulse.attempt, pulse.collectives_enqueued) == (0, "start", 4, 0)
+
+
+def test_no_record_is_none(tmp_path: Path) -> None:
+    assert read_pulse(tmp_path, 3) is None
+    assert read_pulse(tmp_path / "gone", 3) is None
+
+
+@pytest.mark.parametrize(
+    ("offset", "content"),
+    [(0, b"\0\0\0\0"), (4, struct.pack("<I", 2)), (SEQUENCE_AT, struct.pack("<q", 7))],
+    ids=["magic", "version", "a write that never ended"],
+)
+def test_a_record_that_is_not_whole_or_not_ours_is_none(tmp_path: Path, offset: int, content: bytes) -> None:
+    PulseWriter(tmp_path, rank=3, attempt=1).beat(5, "data")
+    assert read_pulse(tmp_path, 3) is not None
+    with open(tmp_path / RECORD, "r+b") as file:
+        file.seek(offset)
+        file.write(content)
+    assert read_pulse(tmp_path, 3) is None
+
+
+def test_a_file_that_is_too_short_is_none(tmp_path: Path) -> None:
+    (tmp_path / RECORD).write_bytes(b"ECAP")
+    assert read_pulse(tmp_path, 3) is None
+
+
+def test_a_phase_of_a_later_version_is_unknown(tmp_path: Path) -> None:
+    PulseWriter(tmp_path, rank=3, attempt=1).beat(5, "data")
+    with open(tmp_path / RECORD, "r+b") as file:
+        file.seek(SEQUENCE_AT + 16)
+        file.write(struct.pack("<i", len(PHASES)))
+    pulse = read_pulse(tmp_path, 3)
+    assert pulse is not None
+    assert (pulse.step, pulse.phase) == (5, "unknown")
+
+
+def test_the_record_is_preallocated(tmp_path: Path) -> None:
+    """A hole would be filled at the first write: on a full file system that is a SIGBUS."""
+    PulseWriter(tmp_path, rank=3, attempt=1)
+    status = (tmp_path / RECORD).stat()
+    assert status.st_blocks * 512 >= status.st_size == 4096
+
+
+def test_only_our_own_directories_are_removed(tmp_path: Path) -> None:
+    directory = create_pulse_directory("test0123abcd", os.getpid())
+    PulseWriter(directory, rank=0, attempt=1)
+    remove_pulse_directory(directory)
+    assert not directory.exists()
+    remove_pulse_directory(directory)
+    remove_pulse_directory(tmp_path)
+    assert tmp_path.exists()

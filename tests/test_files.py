@@ -1,0 +1,264 @@
+"""Small files survive kills, full disks and several writers at once."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from paceline.errors import StorageError, UsageError
+from paceline.files import (
+    LineWriter,
+    Lock,
+    read_json,
+    read_records,
+    storage_error,
+    storage_errors,
+    write_json,
+    write_text,
+)
+
+FULL_DEVICE = Path("/dev/full")
+needs_full_device = pytest.mark.skipif(not FULL_DEVICE.exists(), reason="there is no /dev/full here")
+
+
+def start_python(code: str, *arguments: str | Path) -> subprocess.Popen[str]:
+    command = [sys.executable, "-c", code, *map(str, arguments)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stdin=subprocess.PIPE, text=True)
+
+
+def end(process: subprocess.Popen[str]) -> None:
+    process.kill()
+    process.communicate(timeout=30)
+
+
+REPLACING = """
+import sys
+from pathlib import Path
+from paceline.files import write_text
+path, number = Path(sys.argv[1]), 0
+while True:
+    number += 1
+    write_text(path, f"{number:06d}" * 20_000)
+    print(number, flush=True)
+"""
+
+
+class TestReplacement:
+    def test_the_new_content_is_there_and_nothing_else(self, tmp_path: Path) -> None:
+        write_json(tmp_path / "a.json", {"x": 1})
+        write_json(tmp_path / "a.json", {"x": 2})
+        assert read_json(tmp_path / "a.json") == {"x": 2}
+        assert [p.name for p in tmp_path.iterdir()] == ["a.json"]
+
+    def test_a_kill_at_any_moment_leaves_whole_content(self, tmp_path: Path) -> None:
+        path = tmp_path / "a.txt"
+        for attempt in range(8):
+            process = start_python(REPLACING, path)
+            assert process.stdout is not None
+            process.stdout.readline()
+            time.sleep(0.0007 * attempt)  # at another point of a write each time
+            process.send_signal(signal.SIGKILL)
+            process.communicate(timeout=30)
+            text = path.read_text()
+            assert len(text) == 6 * 20_000
+            assert len({text[start : start + 6] for start in range(0, len(text), 6)}) == 1
+
+    def test_a_failed_write_leaves_the_old_content_and_no_rubbish(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        write_text(tmp_path / "a.txt", "old")
+
+        def full(descriptor: int) -> None:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+        monkeypatch.setattr(os, "fsync", full)
+        with pytest.raises(OSError, match="No space left"):
+            write_text(tmp_path / "a.txt", "new")
+        assert (tmp_path / "a.txt").read_text() == "old"
+        assert [p.name for p in tmp_path.iterdir()] == ["a.txt"]
+
+
+WRITING_LINES = """
+import sys
+from pathlib import Path
+from paceline.files import LineWriter
+lines = LineWriter(Path(sys.argv[1]))
+print("ready", flush=True)
+sys.stdin.readline()
+for number in range(int(sys.argv[3])):
+    lines.write_record({"writer": int(sys.argv[2]), "number": number, "filling": "x" * (number * 37 % 5000)})
+"""
+
+
+class TestLines:
+    def test_records_come_back(self, tmp_path: Path) -> None:
+        lines = LineWriter(tmp_path / "deep" / "a.jsonl")
+        assert lines.is_empty
+        lines.write_record({"loss": 0.1 + 0.2, "text": "größer\nzweite Zeile"})
+        lines.close()
+        lines.close()
+        assert read_records(tmp_path / "deep" / "a.jsonl") == [{"loss": 0.1 + 0.2, "text": "größer\nzweite Zeile"}]
+
+    def test_a_missing_file_has_no_records(self, tmp_path: Path) -> None:
+        assert read_records(tmp_path / "nothing.jsonl") == []
+
+    def test_a_torn_tail_is_passed_over(self, tmp_path: Path) -> None:
+        path = tmp_path / "a.jsonl"
+        path.write_bytes(b'{"a":1}\n{"a":2}\n{"a":3')
+        assert read_records(path) == [{"a": 1}, {"a": 2}]
+
+    def test_damage_in_the_middle_costs_that_line_only(self, tmp_path: Path) -> None:
+        path = tmp_path / "a.jsonl"
+        path.write_bytes(b'{"a":1}\n\xff\x00\xfe\n\n17\n{"a":2}\n')
+        assert read_records(path) == [{"a": 1}, {"a": 2}]
+
+    @pytest.mark.parametrize("torn", [b'{"a":2', b'{"a":"\xc3', b"x"])
+    def test_writing_goes_on_after_a_torn_tail(self, tmp_path: Path, torn: bytes) -> None:
+        path = tmp_path / "a.jsonl"
+        path.write_bytes(b'{"a":1}\n' + torn)
+        lines = LineWriter(path)
+        assert not lines.is_empty
+        lines.write_record({"a": 3})
+        lines.close()
+        assert read_records(path) == [{"a": 1}, {"a": 3}]
+
+    def test_a_whole_tail_gets_no_empty_line(self, tmp_path: Path) -> None:
+        path = tmp_path / "a.jsonl"
+        for number in range(3):
+            lines = LineWriter(path)
+            lines.write_record({"a": number})
+            lines.close()
+        assert path.read_text() == '{"a":0}\n{"a":1}\n{"a":2}\n'
+
+    @pytest.mark.timeout(60)
+    def test_several_processes_write_whole_lines(self, tmp_path: Path) -> None:
+        path, count = tmp_path / "a.jsonl", 300
+        writers = [start_python(WRITING_LINES, path, writer, count) for writer in range(3)]
+        for process in writers:
+            assert process.stdout is not None
+            process.stdout.readline()
+        for process in writers:
+            assert process.stdin is not None
+            process.stdin.write("go\n")
+            process.stdin.flush()
+        assert [process.wait(timeout=50) for process in writers] == [0, 0, 0]
+        for process in writers:
+            process.communicate()
+        records = [json.loads(line) for line in path.read_text().splitlines()]
+        for writer in range(3):
+            assert [r["number"] for r in records if r["writer"] == writer] == list(range(count))
+
+    @needs_full_device
+    def test_a_full_disk_is_an_error_at_the_write(self) -> None:
+        lines = LineWriter(FULL_DEVICE)
+        with pytest.raises(OSError, match=os.strerror(errno.ENOSPC)):
+            lines.write("a")
+        lines.close()
+
+    def test_a_line_that_fits_in_part_is_a_full_disk(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        lines = LineWriter(tmp_path / "a.jsonl")
+        monkeypatch.setattr(os, "write", lambda descriptor, data: len(data) - 1)
+        with pytest.raises(OSError, match=os.strerror(errno.ENOSPC)):
+            lines.write("abc")
+        lines.close()
+
+
+class TestStorageErrors:
+    @pytest.mark.parametrize(
+        ("number", "kind", "exit_code", "says"),
+        [
+            (errno.ENOSPC, StorageError, 4, "the disk is full"),
+            (errno.EDQUOT, StorageError, 4, "the disk is full"),
+            (errno.EROFS, UsageError, 2, "cannot write there"),
+            (errno.EACCES, UsageError, 2, "cannot write there"),
+            (errno.ENOTDIR, UsageError, 2, "a file stands where a directory is needed"),
+            (errno.EIO, StorageError, 4, "cannot write"),
+        ],
+    )
+    def test_each_kind_has_its_exit_code_and_a_remedy(
+        self, number: int, kind: type[Exception], exit_code: int, says: str
+    ) -> None:
+        error = storage_error(OSError(number, os.strerror(number), "runs/a/x"), "runs/a")
+        assert type(error) is kind
+        assert error.exit_code == exit_code
+        problem = error.problems[0]
+        assert says in problem.what
+        assert problem.where == "runs/a/x"
+        assert "--out DIR" in problem.do
+
+    def test_without_a_file_name_the_directory_is_named(self) -> None:
+        assert storage_error(OSError(errno.ENOSPC, "full"), "runs/a").problems[0].where == "runs/a"
+
+    @needs_full_device
+    def test_a_full_disk_inside_the_block(self) -> None:
+        with pytest.raises(StorageError, match="the disk is full"), storage_errors("runs/a"):
+            LineWriter(FULL_DEVICE).write("a")
+
+    def test_a_file_in_place_of_a_directory(self, tmp_path: Path) -> None:
+        (tmp_path / "a").write_text("")
+        with pytest.raises(UsageError, match="a file stands"), storage_errors(tmp_path):
+            (tmp_path / "a").mkdir()
+
+    def test_other_errors_pass_through(self) -> None:
+        with pytest.raises(ZeroDivisionError), storage_errors("runs/a"):
+            _ = 1 / 0
+
+
+HOLDING = """
+import sys
+from pathlib import Path
+from paceline.files import Lock
+lock = Lock(Path(sys.argv[1]))
+print(lock.acquire(shared=sys.argv[2] == "shared"), flush=True)
+sys.stdin.readline()
+"""
+
+
+@pytest.mark.timeout(60)
+class TestLock:
+    @pytest.mark.parametrize(
+        ("held", "wanted", "granted"),
+        [
+            ("shared", "shared", True),
+            ("shared", "exclusive", False),
+            ("exclusive", "shared", False),
+            ("exclusive", "exclusive", False),
+        ],
+    )
+    def test_across_processes(self, tmp_path: Path, held: str, wanted: str, granted: bool) -> None:
+        path = tmp_path / "lock"
+        holder = start_python(HOLDING, path, held)
+        try:
+            assert holder.stdout is not None
+            assert holder.stdout.readline() == "True\n"
+            lock = Lock(path)
+            assert lock.acquire(shared=wanted == "shared") is granted
+            lock.release()
+        finally:
+            end(holder)
+
+    def test_a_killed_holder_gives_it_back(self, tmp_path: Path) -> None:
+        holder = start_python(HOLDING, tmp_path / "lock", "exclusive")
+        assert holder.stdout is not None
+        holder.stdout.readline()
+        end(holder)
+        assert Lock(tmp_path / "lock").acquire()
+
+    def test_a_child_does_not_keep_it(self, tmp_path: Path) -> None:
+        lock = Lock(tmp_path / "lock")
+        assert lock.acquire()
+        child = subprocess.Popen(["sleep", "30"], close_fds=False)
+        try:
+            lock.release()
+            assert Lock(tmp_path / "lock").acquire()
+        finally:
+            child.kill()
+            child.wait(timeout=30)
