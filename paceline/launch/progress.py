@@ -147,7 +147,7 @@ class Progress:
                 words.append(f"{self._row['samples_per_s']:,.0f} samples/s")
         if self._total is not None and self.step is not None:
             left = self._pace.seconds_left(self._total - self.step)
-            if left and self._phase != "end":
+            if left is not None and left >= 1 and self._phase != "end":
                 words.append(f"{_duration(left)} left")
         if self._phase not in _STEPPING and self.step:
             words.append(_PHASE_WORDS.get(self._phase, self._phase))

@@ -73,17 +73,14 @@ def judge(evidence: Evidence) -> Verdict:
     if evidence.agent_exit == 0 and end is not None:
         reason = str(end["reason"])
         return Verdict(str(end["state"]), reason, end.get("step"), _EXIT_CODES.get(reason, 0))
-    # A killed rank and its victims die within one look of torchrun, which then may call a victim the first.
-    killed = next((left for left in evidence.exits if _was_killed(left)), None)
-    if evidence.asked is not None and killed is None:
+    silent = _first_silent(evidence, records)
+    if evidence.asked is not None and silent is None:
         # The workers went down while they were asked to: whatever they say now is no failure of the training.
         return Verdict("stopped", evidence.asked, evidence.last_step, 130)
-    if killed is not None:
-        return _failed(evidence, _silent_death(killed, evidence.logs))
+    if silent is not None:
+        return _failed(evidence, _silent_death(silent, evidence.logs))
     if records:
         return _failed(evidence, error_from_record(records[0]), records[0])
-    if evidence.exits:
-        return _failed(evidence, _silent_death(evidence.exits[0], evidence.logs))
     return _failed(evidence, _unknown_failure(evidence))
 
 
@@ -106,9 +103,14 @@ def _failed(evidence: Evidence, error: PacelineError, record: Mapping[str, Any] 
     )
 
 
-def _was_killed(left: RankExit) -> bool:
-    """By a signal that nobody here sends to end it politely."""
-    return left.exit_code < 0 and -left.exit_code not in (signal.SIGTERM, signal.SIGINT)
+def _first_silent(evidence: Evidence, records: Sequence[Mapping[str, Any]]) -> RankExit | None:
+    """The first rank that ended without a word, other than by the SIGTERM that torchrun sends to the rest.
+
+    Not simply the one that torchrun calls the first: a killed rank and its victims die within one look of it.
+    """
+    heard = {record.get("rank") for record in records}
+    polite = (-signal.SIGTERM, -signal.SIGINT)
+    return next((left for left in evidence.exits if left.rank not in heard and left.exit_code not in polite), None)
 
 
 def _silent_death(cause: RankExit, logs: str) -> RankLostError:

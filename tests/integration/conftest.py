@@ -29,12 +29,19 @@ TINY = (
     "model.dropout=0",
     "train.global_batch=37",
     "train.epochs=null",
+    "train.optimizer.lr=0.003",
     "train.schedule.warmup_steps=0",
     "telemetry.log_every=1",
     "telemetry.tensorboard=false",
     "evaluate.every_epochs=null",
 )
 """A model and a data set that train hundreds of steps a second; batch and size divide by nothing."""
+
+
+def tiny(*overrides: str) -> list[str]:
+    """The tiny configuration with some keys replaced or added."""
+    given = {text.partition("=")[0] for text in overrides}
+    return [*(text for text in TINY if text.partition("=")[0] not in given), *overrides]
 
 
 class Zygote:
@@ -123,9 +130,7 @@ def start_ranks(zygote: Zygote, tmp_path: Path) -> Callable[..., Started]:
         console = tmp_path / f"{name}-console"
         console.mkdir(exist_ok=True)
         root = tmp_path / name
-        given = {text.partition("=")[0] for text in overrides}
-        base = [text for text in TINY if text.partition("=")[0] not in given]
-        argv = ["sasrec", *base, *overrides, "--out", str(root)]
+        argv = ["sasrec", *tiny(*overrides), "--out", str(root)]
         return Started(zygote, root, zygote.start(ranks, argv, console, plant, group), console)
 
     return start

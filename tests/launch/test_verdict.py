@@ -61,6 +61,11 @@ def test_a_killed_rank_is_named_although_its_peer_complained() -> None:
     assert (verdict.exit_code, verdict.step) == (4, 12)
 
 
+def test_a_rank_that_had_to_be_killed_afterwards_is_not_the_cause() -> None:
+    verdict = judge(Evidence(1, exits=[RankExit(2, 3, 4711), RankExit(0, -15, 4712), RankExit(1, -9, 4713)]))
+    assert "rank 2" in verdict.reason
+
+
 def test_a_rank_that_went_without_a_word() -> None:
     verdict = judge(Evidence(1, exits=[RankExit(2, 3, 4711)]))
     assert "rank 2 (pid 4711) ended with exit code 3" in verdict.reason

@@ -1,0 +1,38 @@
+"""Every shipped YAML loads without a problem, alone on one rank and on several, and travels with the package."""
+
+from __future__ import annotations
+
+import fnmatch
+import tomllib
+from pathlib import Path
+
+import pytest
+from rooms import PACKAGE, ROOT
+
+from paceline.config.contradictions import Facts
+from paceline.recipes.job import load_job
+from paceline.recipes.registry import BUILT_IN
+
+CONFIGS = sorted(path for path in (PACKAGE / "configs").rglob("*") if path.is_file())
+
+
+@pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.name)
+def test_a_shipped_file_loads(path: Path) -> None:
+    job = load_job(str(path), environ={})
+    for world_size in (1, 2, 3):
+        job.check(Facts(world_size, num_gpus=0))
+    assert job.identity()["fingerprint"]
+
+
+@pytest.mark.parametrize("name", sorted(BUILT_IN))
+def test_every_recipe_has_a_file_of_its_name(name: str) -> None:
+    job = load_job(name, environ={})
+    assert job.recipe.name == job.config.recipe == name
+    assert PACKAGE / "configs" / f"{name}.yaml" in CONFIGS
+
+
+def test_all_of_them_are_packaged() -> None:
+    patterns = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["package-data"]["paceline"]
+    names = [str(path.relative_to(PACKAGE)) for path in CONFIGS]
+    assert names
+    assert [name for name in names if not any(fnmatch.fnmatch(name, pattern) for pattern in patterns)] == []

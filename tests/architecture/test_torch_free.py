@@ -1,0 +1,95 @@
+"""The operator's side never imports torch, and needs no numpy to start: it works where neither is installed."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from rooms import PACKAGE, module_names
+
+ROOMS = ("errors", "files", "parentage", "telemetry", "config", "workload", "launch", "cli")
+pytestmark = pytest.mark.timeout(120)
+
+IMPORT_ALL = """
+import importlib, sys
+
+class Refuse:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in ("torch", "numpy"):
+            asked.append((name, current))
+            raise ModuleNotFoundError(f"{name} is not here", name=name)
+
+asked = []
+sys.meta_path.insert(0, Refuse())
+for current in sys.argv[1:]:
+    try:
+        importlib.import_module(current)
+    except ImportError as error:
+        print(f"{current}: {error}")
+for name, module in asked:
+    print(f"{module} asked for {name}")
+"""
+WITHOUT_TORCH = """
+import sys
+sys.modules["torch"] = sys.modules["numpy"] = None     # an import fails, and looking for it finds nothing
+from paceline.cli.main import run_command
+code = run_command(sys.argv[1:])
+sys.stdout.flush()
+loaded = [name for name, module in sys.modules.items() if module and name.partition(".")[0] in ("torch", "numpy")]
+assert not loaded, loaded
+sys.exit(code)
+"""
+
+
+def operator_modules() -> list[str]:
+    recipes = [module_name for module_name in module_names() if module_name.startswith("paceline.recipes.")]
+    configs = [name for name in recipes if name.endswith(".config") or name.count(".") == 2]
+    own = [name for name in module_names() if name.count(".") and name.split(".")[1] in ROOMS]
+    return [*own, *configs]
+
+
+def run(code: str, *arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+    environment = os.environ | {"PYTHONPATH": str(PACKAGE.parent)}
+    command = [sys.executable, "-c", code, *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=100, cwd=cwd, env=environment, check=False)
+
+
+def test_the_list_is_what_it_should_be() -> None:
+    modules = operator_modules()
+    for expected in ("paceline.errors", "paceline.recipes.job", "paceline.recipes.registry", "paceline.cli.train"):
+        assert expected in modules
+    assert "paceline.recipes.sasrec.config" in modules
+    assert "paceline.recipes.sasrec.model" not in modules
+    assert not [name for name in modules if name.startswith(("paceline.engine", "paceline.worker"))]
+
+
+def test_no_module_of_the_operator_plane_asks_for_torch_or_numpy() -> None:
+    done = run(IMPORT_ALL, *operator_modules())
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == ""
+
+
+def test_the_engine_would_be_noticed() -> None:
+    done = run(IMPORT_ALL, "paceline.engine.step")
+    assert "paceline.engine.step asked for torch" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("command", "says"),
+    [
+        ("--help", "Commands:"),
+        ("train --help", "KEY=VALUE"),
+        ("stop --help", "RUN"),
+        ("explain --help", "KEY=VALUE"),
+        ("bench --help", "NAME"),
+        ("explain sasrec train.max_steps=900 --nproc 2", "override 'train.max_steps=900'"),
+        ("train sasrec --nproc 2 --gpus= --dry-run", "paceline.worker"),
+    ],
+)
+def test_the_command_works_without_torch(tmp_path: Path, command: str, says: str) -> None:
+    done = run(WITHOUT_TORCH, *command.split(), cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert says in done.stdout
