@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import torch
 
 _MASK = (1 << 64) - 1
@@ -29,6 +31,7 @@ def seed_micro_step(seed: int, step: int, micro_step: int, rank: int) -> None:
 
 
 def make_deterministic() -> None:
-    """Deterministic kernels only; an operation that has none raises."""
+    """Deterministic kernels only; an operation that has none raises. Before the first matrix product on a GPU."""
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # without it cuBLAS refuses
     torch.use_deterministic_algorithms(True)
     torch.backends.cudnn.benchmark = False

@@ -97,8 +97,8 @@ class TrainStep:
                 micro_step=item.micro_step,
                 epoch=item.epoch,
                 ids=item.ids,
-                loss_sum=float(loss_sum),
-                weight=float(weight),
+                loss_sum=float(loss_sum.detach()),
+                weight=float(weight.detach()),
             )
         if is_last:
             tally.start(self._watch.reason)

@@ -57,13 +57,12 @@ class Claim:
     _lock: Lock = field(repr=False)
 
     def finish(self, state: str, reason: str, step: int | None, exit_code: int) -> None:
-        """Writes how the attempt ended; the pulses of a failed one stay readable until the next attempt."""
+        """Writes how the attempt ended, and takes its pulses away."""
         attempt = self.run.attempts[-1]
         attempt.state, attempt.reason, attempt.step, attempt.exit_code = state, reason, step, exit_code
         attempt.ended = time.time()
         self.run.state, self.run.reason = state, reason
-        if state != "failed":
-            remove_pulse_directory(self.pulses)
+        remove_pulse_directory(self.pulses)
         with storage_errors(self.layout.root):
             self.run.save(self.layout)
 

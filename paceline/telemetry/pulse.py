@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import mmap
 import os
+import re
 import shutil
 import struct
 import tempfile
@@ -21,6 +22,7 @@ from pathlib import Path
 PHASES = ("start", "data", "forward", "backward", "optimizer", "evaluate", "check", "log", "end")
 """What a rank can be doing; the index is what the record holds, so new ones are added at the end."""
 
+_SHARED_MEMORY = Path("/dev/shm")
 _MAGIC = 0x50414345  # "PACE"
 _VERSION = 1
 _HEAD = struct.Struct("<IIiii4x")  # magic, version, pid, rank, attempt
@@ -49,15 +51,16 @@ class Pulse:
 
 def create_pulse_directory(run_id: str, attempt: int) -> Path:
     """A fresh directory in local shared memory (the temporary directory where there is none)."""
-    base = Path("/dev/shm") if os.access("/dev/shm", os.W_OK) else Path(tempfile.gettempdir())
+    base = _SHARED_MEMORY if os.access(_SHARED_MEMORY, os.W_OK) else Path(tempfile.gettempdir())
     directory = base / f"paceline-{run_id}-{attempt}"
     directory.mkdir(mode=0o700, exist_ok=True)
     return directory
 
 
 def remove_pulse_directory(directory: Path) -> None:
-    """Removes a pulse directory; only one that `create_pulse_directory` can have made."""
-    if directory.name.startswith("paceline-"):
+    """Removes a pulse directory; only one that `create_pulse_directory` can have made (a run.json can say anything)."""
+    is_place = directory.parent in (_SHARED_MEMORY, Path(tempfile.gettempdir()))
+    if is_place and re.fullmatch(r"paceline-[0-9a-f]+-\d+", directory.name) and not directory.is_symlink():
         shutil.rmtree(directory, ignore_errors=True)
 
 

@@ -9,6 +9,7 @@ import pytest
 from paceline.cli.main import run_command
 from paceline.files import write_json
 from paceline.launch.claim import Claim, RunDescription, claim_run
+from paceline.telemetry.pulse import remove_pulse_directory
 from paceline.telemetry.run_file import load_run_file
 from paceline.telemetry.stop_request import read_stop_request
 
@@ -57,6 +58,7 @@ def test_a_run_whose_launcher_was_killed(tmp_path: Path, capfd: pytest.CaptureFi
     claim = claim_run(tmp_path, RunDescription("toy", "", [], "recipe: toy", {}, {"fingerprint": "a"}), 1)
     assert isinstance(claim, Claim)
     claim.release()
+    remove_pulse_directory(claim.pulses)
     assert run_command(["stop", str(tmp_path)]) == 2
     assert "its launcher was killed" in capfd.readouterr().err
     run = load_run_file(tmp_path)

@@ -21,7 +21,11 @@ def idle(*overrides: str) -> dict[str, str]:
     [
         (("train.lr_scaling.base_batch=64",), "train.lr_scaling.base_batch", "rule=none"),
         (("train.schedule.decay_every=5",), "train.schedule.decay_every", "kind=constant"),
-        (("train.schedule.kind=linear", "train.schedule.decay_factor=0.5"), "train.schedule.decay_factor", "kind=linear"),
+        (
+            ("train.schedule.kind=linear", "train.schedule.decay_factor=0.5"),
+            "train.schedule.decay_factor",
+            "kind=linear",
+        ),
         (("train.schedule.min_ratio=0.1",), "train.schedule.min_ratio", "kind=constant"),
         (("train.optimizer.momentum=0.9",), "train.optimizer.momentum", "adamw"),
         (("train.optimizer.name=sgd", "train.optimizer.eps=1e-6"), "train.optimizer.eps", "sgd"),

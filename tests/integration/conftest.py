@@ -166,7 +166,11 @@ class Command:
 
     def workers(self, count: int) -> list[psutil.Process]:
         """The rank processes, in the order of their ranks."""
-        found = [p for p in self.descendants() if "paceline.worker" in p.cmdline() and "torch.distributed.run" not in p.cmdline()]
+        found = [
+            p
+            for p in self.descendants()
+            if "paceline.worker" in p.cmdline() and "torch.distributed.run" not in p.cmdline()
+        ]
         assert len(found) == count, found
         return sorted(found, key=lambda process: int(process.environ()["RANK"]))
 

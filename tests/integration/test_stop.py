@@ -63,7 +63,13 @@ def test_the_time_limit_stops_all(start_ranks):
 def test_early_stop_is_agreed(run_ranks):
     # A learning rate of almost nothing never improves on the evaluation before the first step.
     run = run_ranks(
-        3, ENDLESS, "train.optimizer.lr=1e-12", "evaluate.every_steps=4", "evaluate.at_start=true", "stop.patience=3", "stop.min_delta=0.01"
+        3,
+        ENDLESS,
+        "train.optimizer.lr=1e-12",
+        "evaluate.every_steps=4",
+        "evaluate.at_start=true",
+        "stop.patience=3",
+        "stop.min_delta=0.01",
     )
     assert ending(run) == ("finished", "early_stop")
     assert last_steps(run, 3) == {12}
@@ -87,7 +93,15 @@ def test_not_a_number_stops_all_and_names_the_rank(start_ranks):
 def test_not_a_number_can_be_skipped_by_agreement(run_ranks):
     for options in ((), ("train.optimizer.fused=false",), ("train.optimizer.name=sgd", "train.optimizer.momentum=0.9")):
         given = () if "sgd" not in str(options) else ("train.optimizer.weight_decay=0.0",)
-        run = run_ranks(2, "train.max_steps=6", "train.nonfinite=skip", *options, *given, plant="nan:rank=1,step=1", name=f"r{len(options)}")
+        run = run_ranks(
+            2,
+            "train.max_steps=6",
+            "train.nonfinite=skip",
+            *options,
+            *given,
+            plant="nan:rank=1,step=1",
+            name=f"r{len(options)}",
+        )
         losses = [row["loss"] for row in run.metrics]
         assert losses[0] != losses[0]
         assert all(loss == loss for loss in losses[1:])
@@ -96,7 +110,9 @@ def test_not_a_number_can_be_skipped_by_agreement(run_ranks):
 
 
 def test_a_stop_in_the_middle_of_an_evaluation(start_ranks):
-    started = start_ranks(2, "train.max_steps=4", "evaluate.every_steps=2", "evaluate.block=1", plant="slow_evaluation:seconds=0.05")
+    started = start_ranks(
+        2, "train.max_steps=4", "evaluate.every_steps=2", "evaluate.block=1", plant="slow_evaluation:seconds=0.05"
+    )
     started.wait_for_step(2)
     os.kill(started.pids[1], signal.SIGTERM)
     run = started.wait()

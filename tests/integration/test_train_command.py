@@ -126,7 +126,14 @@ def test_the_dry_run_prints_a_command_that_runs_and_the_run_is_recorded(paceline
     assert (code, err) == (0, "")
     assert not root.exists()
     (line,) = [text for text in out.splitlines() if "torch.distributed.run" in text]
-    done = subprocess.run(["bash", "-c", line], cwd="/", capture_output=True, text=True, timeout=90, env=os.environ | {"OMP_NUM_THREADS": "7"})
+    done = subprocess.run(
+        ["bash", "-c", line],
+        cwd="/",
+        capture_output=True,
+        text=True,
+        timeout=90,
+        env=os.environ | {"OMP_NUM_THREADS": "7"},
+    )
     assert done.returncode == 0, done.stderr
     assert re.search(r"step 20.*test", done.stdout), "rank 0 shows the progress under a foreign launcher"
     run = read_run(root)
@@ -140,7 +147,15 @@ def test_the_dry_run_prints_a_command_that_runs_and_the_run_is_recorded(paceline
     assert read_run(root).run.attempts[-1].attempt == 1
     # Guarantee 2: what was asked for and what ran, with the reason.
     choices = {event["about"]: event for event in run.events_of("choice")}
-    assert {"device", "precision.mode", "attention.impl", "strategy", "parallel.backend", "parallel.bucket_mb", "parallel.compression"} <= set(choices)
+    assert {
+        "device",
+        "precision.mode",
+        "attention.impl",
+        "strategy",
+        "parallel.backend",
+        "parallel.bucket_mb",
+        "parallel.compression",
+    } <= set(choices)
     assert all(event["reason"] for event in choices.values())
     precision = choices["precision.mode"]
     assert (precision["requested"], precision["effective"]) == ("auto", "fp32")

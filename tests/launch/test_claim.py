@@ -173,3 +173,15 @@ def test_workers_may_share_while_the_owner_holds(tmp_path: Path) -> None:
     one.release()
     two.release()
     claimed.release()
+
+
+def test_a_run_file_that_names_somebody_elses_directory_deletes_nothing(tmp_path: Path) -> None:
+    mine = tmp_path / "paceline-abc-1"
+    mine.mkdir()
+    ended(tmp_path / "run", "stopped")
+    run = load_run_file(tmp_path / "run")
+    assert run is not None
+    run.attempts[0].pulses = str(mine)
+    run.save(RunLayout(tmp_path / "run"))
+    claim(tmp_path / "run").release()
+    assert mine.is_dir()

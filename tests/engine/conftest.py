@@ -1,0 +1,105 @@
+"""A small workload and a context for tests of the engine inside one process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from paceline.config.sections import RunConfig
+from paceline.engine.context import Context
+from paceline.engine.ranks import Ranks
+from paceline.engine.stop import StopWatch
+from paceline.telemetry.events import EventLog
+from paceline.telemetry.layout import RunLayout
+from paceline.telemetry.pulse import PulseWriter
+from paceline.workload import Draw, Objective, Setting
+
+
+class Numbers:
+    """Samples of random numbers; sample i weighs 1 + i % 3."""
+
+    def __init__(self, count: int) -> None:
+        generator = torch.Generator().manual_seed(count)
+        self.features = torch.randn(count, 4, generator=generator)
+        self.answers = torch.randn(count, generator=generator)
+
+    def __len__(self) -> int:
+        return len(self.answers)
+
+    def fetch(self, ids, draw: Draw) -> dict[str, Any]:
+        index = torch.as_tensor(list(ids))
+        return {"x": self.features[index], "y": self.answers[index], "weight": 1.0 + index % 3, "ids": index}
+
+
+class Regression:
+    """Weighted least squares with a small network."""
+
+    objective = Objective("error", "min")
+    metric_names = ("error",)
+    unit = "rows"
+    splits = ("validation",)
+
+    def __init__(self, count: int = 40, num_validation: int = 7) -> None:
+        self._train, self._validation = Numbers(count), Numbers(num_validation)
+
+    def build_model(self, setting: Setting) -> torch.nn.Module:
+        return torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Tanh(), torch.nn.Linear(8, 1))
+
+    def train_set(self) -> Numbers:
+        return self._train
+
+    def evaluation_set(self, split: str) -> Numbers:
+        return self._validation
+
+    def loss(self, model, batch):
+        error = (model(batch["x"]).squeeze(-1) - batch["y"]) ** 2
+        return (error * batch["weight"]).sum(), batch["weight"].sum()
+
+    def units(self, batch) -> int:
+        return len(batch["y"])
+
+    def predict(self, model, batch):
+        return {"error": model(batch["x"]).squeeze(-1) - batch["y"], "id": batch["ids"]}
+
+    def metrics(self, split, outputs: dict[str, np.ndarray]):
+        assert outputs["id"].tolist() == list(range(len(outputs["id"])))
+        return {"error": float(np.mean(outputs["error"] ** 2))}
+
+    def step_flops(self, num_units: int) -> float | None:
+        return None
+
+    def details(self):
+        return {}
+
+
+@pytest.fixture
+def make_context(tmp_path: Path) -> Callable[..., Context]:
+    """make_context({"train": {"max_steps": 5}}, given={"precision.tf32"}) -> a context of one rank."""
+
+    def make(sections: dict[str, Any] | None = None, given: set[str] | None = None, **ranks: Any) -> Context:
+        config = RunConfig(recipe="regression", **(sections or {}))
+        layout = RunLayout(tmp_path)
+        me = Ranks(
+            **(
+                {
+                    "rank": 0,
+                    "world_size": 1,
+                    "local_rank": 0,
+                    "device": torch.device("cpu"),
+                    "backend": "none",
+                    "backend_reason": "test",
+                }
+                | ranks
+            )
+        )
+        events = EventLog(layout.events, "rank 0", 1)
+        return Context(
+            config, given or set(), me, layout, 1, events, StopWatch(layout, 1, None), PulseWriter(tmp_path, 0, 1)
+        )
+
+    return make
