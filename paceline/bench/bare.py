@@ -44,7 +44,7 @@ def main() -> None:
     optimizer = torch.optim.AdamW(model.parameters(), 1e-3)
     tokens = torch.randint(1, items + 1, (batch, length + 1), device=device)
     scores = model(tokens[:, :-1])
-    functional.cross_entropy(scores.flatten(0, 1), tokens[:, 1:].flatten()).backward()
+    functional.cross_entropy(scores.flatten(0, 1), tokens[:, 1:].flatten()).backward()  # type: ignore[no-untyped-call]
     optimizer.step()
     if has_gpu:
         torch.cuda.synchronize()

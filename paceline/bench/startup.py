@@ -34,12 +34,11 @@ def measure(repeats: int, nproc: int) -> Iterator[Repeat]:
     with tempfile.TemporaryDirectory(prefix="paceline-bench-") as scratch:
         for index in range(repeats + 1):
             # The order alternates, so that a drift of the machine does not favour one side.
-            sides = [lambda: _bare(nproc), lambda index=index: _paceline(nproc, Path(scratch) / str(index))]
-            first, second = (1, 0) if index % 2 else (0, 1)
-            times = {first: sides[first]()}
-            times[second] = sides[second]()
+            bare_s = _bare(nproc) if index % 2 else None
+            paceline_s = _paceline(nproc, Path(scratch) / str(index))
+            repeat = Repeat(bare_s if bare_s is not None else _bare(nproc), paceline_s)
             if index:
-                yield Repeat(times[0], times[1])
+                yield repeat
 
 
 def summarize(repeats: list[Repeat]) -> dict[str, object]:

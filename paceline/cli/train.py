@@ -14,7 +14,7 @@ import typer
 from paceline.cli.arguments import Debug, Gpus, Nproc, Overrides, Target, launch_flags
 from paceline.config.contradictions import Facts
 from paceline.config.dump import dump_config
-from paceline.errors import StorageError
+from paceline.errors import PacelineError
 from paceline.launch.claim import AlreadyFinished, Claim, RunDescription, claim_run
 from paceline.launch.command import agent_command, claimed_arguments, free_arguments, new_rendezvous_id, shell_line
 from paceline.launch.environment import WorkerEnvironment, worker_environment
@@ -139,7 +139,7 @@ def _train(plan: LaunchPlan, claim: Claim, debug: bool) -> int:
                 verdict = session.follow(progress)
         except BaseException:
             session.end()
-            with contextlib.suppress(StorageError):
+            with contextlib.suppress(PacelineError):
                 claim.finish("failed", "the launcher failed", None, 4)
             raise
         return _conclude(claim, verdict, debug)
@@ -166,11 +166,11 @@ def _conclude(claim: Claim, verdict: Verdict, debug: bool) -> int:
     """Writes the end into the run and tells the operator: the results, or what went wrong."""
     try:
         claim.finish(verdict.state, verdict.reason, verdict.step, verdict.exit_code)
-    except StorageError:
+    except PacelineError:  # a disk that is full, or read-only by now: the workers have said so
         if verdict.error is None:
             raise
     if verdict.error is None or verdict.step:
-        _print_results(claim.layout.root)
+        _print_results(claim.layout.root, verdict.state)
     if verdict.error is not None:
         if debug and verdict.traceback:
             print(verdict.traceback, file=sys.stderr)
@@ -182,19 +182,19 @@ def _conclude(claim: Claim, verdict: Verdict, debug: bool) -> int:
     return verdict.exit_code
 
 
-def _print_results(root: Path) -> None:
+def _print_results(root: Path, state: str) -> None:
     from paceline.launch.progress import build_console
     from paceline.launch.results import results_table
     from paceline.telemetry.reader import read_run
 
-    table = results_table(read_run(root))
+    table = results_table(read_run(root), state)
     if table.row_count:
         build_console().print(table)
 
 
 def _print_finished(finished: AlreadyFinished) -> None:
     print("this run has already finished; its results:")
-    _print_results(finished.layout.root)
+    _print_results(finished.layout.root, finished.run.state)
     if finished.changed:
         print("changed since then, and without effect on a finished run:")
         print("\n".join(f"  {line}" for line in finished.changed))

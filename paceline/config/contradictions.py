@@ -1,6 +1,4 @@
-"""Values that are fine one by one and cannot be had together, here: each is refused with both origins and the way out.
-
-"""
+"""Values that are fine one by one and cannot be had together, here: each is refused with both origins and the way out."""
 
 from __future__ import annotations
 

@@ -23,11 +23,16 @@ def find_idle(config: RunConfig, given: Collection[str]) -> Iterator[tuple[str, 
     if schedule.kind == "constant":
         idle += [("train.schedule.min_ratio", "train.schedule.kind=constant")]
     if schedule.kind != "step":
-        idle += [(f"train.schedule.{name}", f"train.schedule.kind={schedule.kind}") for name in ("decay_every", "decay_factor")]
+        idle += [
+            (f"train.schedule.{name}", f"train.schedule.kind={schedule.kind}")
+            for name in ("decay_every", "decay_factor")
+        ]
     if config.train.lr_scaling.rule == "none":
         idle += [("train.lr_scaling.base_batch", "train.lr_scaling.rule=none")]
     if config.stop.patience is None:
         idle += [("stop.min_delta", "stop.patience is not set")]
     if config.data.num_workers == 0:
-        idle += [(f"data.{name}", "data.num_workers=0 loads in the training process") for name in ("prefetch", "pin_memory")]
+        idle += [
+            (f"data.{name}", "data.num_workers=0 loads in the training process") for name in ("prefetch", "pin_memory")
+        ]
     return ((key, reason) for key, reason in idle if key in given)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import re
 import traceback
 from pathlib import Path
 
@@ -50,4 +51,6 @@ def explain_exception(error: BaseException, root: Path, rank: int) -> tuple[Pace
 
 
 def _first_line(error: BaseException) -> str:
-    return (str(error).strip().splitlines() or [""])[0][:300]
+    text = (str(error).strip().splitlines() or [""])[0]
+    # gloo begins with the path of its own source file.
+    return re.sub(r"^\[\S*?\w+\.cc:\d+\]\s*", "", text)[:300]

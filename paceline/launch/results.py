@@ -11,9 +11,9 @@ from rich.table import Table
 from paceline.telemetry.reader import Row, Run
 
 
-def results_table(run: Run) -> Table:
-    """What an attempt came to, as rows of (what, value, evidence)."""
-    table = Table(title=f"{run.run.recipe}: {run.run.state}", title_justify="left")
+def results_table(run: Run, state: str) -> Table:
+    """What the last attempt came to, as rows of (what, value, evidence); run.json may be behind on its state on a full disk."""
+    table = Table(title=f"{run.run.recipe}: {state}", title_justify="left")
     table.add_column("result")
     table.add_column("value", justify="right")
     table.add_column("from", style="dim")

@@ -60,7 +60,7 @@ def create_pulse_directory(run_id: str, attempt: int) -> Path:
 def remove_pulse_directory(directory: Path) -> None:
     """Removes a pulse directory; only one that `create_pulse_directory` can have made (a run.json can say anything)."""
     is_place = directory.parent in (_SHARED_MEMORY, Path(tempfile.gettempdir()))
-    if is_place and re.fullmatch(r"paceline-[0-9a-f]+-\d+", directory.name) and not directory.is_symlink():
+    if is_place and re.fullmatch(r"paceline-\w+-\d+", directory.name) and not directory.is_symlink():
         shutil.rmtree(directory, ignore_errors=True)
 
 

@@ -34,9 +34,8 @@ def main(argv: list[str]) -> int:
             return 0
         return session.train(job)
     except BaseException as error:
-        code = session.fail(error)
-        output.errors.flush()
-        os._exit(code)  # peers may be gone: leaving the process group in order could hang
+        # Peers may be gone: leaving the process group in order could hang.
+        os._exit(session.fail(error))
 
 
 if __name__ == "__main__":

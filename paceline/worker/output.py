@@ -17,8 +17,12 @@ class Output:
 
     def __init__(self) -> None:
         self.console: TextIO = os.fdopen(os.dup(1), "w", buffering=1)
-        self.errors: TextIO = os.fdopen(os.dup(2), "w", buffering=1)
+        self._errors = os.dup(2)
         self.log: Path | None = None
+
+    def tell(self, text: str) -> None:
+        """One line or block for the launcher, or for the person at the terminal; in one write, because all ranks share the pipe."""
+        os.write(self._errors, text.encode() + b"\n")
 
     def redirect(self, log: Path) -> None:
         log.parent.mkdir(parents=True, exist_ok=True)

@@ -5,27 +5,23 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
-import threading
 import traceback
-from collections.abc import Iterator
 from pathlib import Path
 
 from paceline.engine.build import build_trainer
 from paceline.engine.context import Context
 from paceline.engine.failure import explain_exception
-from paceline.engine.ranks import join_ranks
+from paceline.engine.ranks import Ranks, join_ranks
 from paceline.engine.state import Ending
 from paceline.engine.stop import StopWatch
-from paceline.errors import Interrupted
 from paceline.files import Lock
-from paceline.launch.progress import Progress
 from paceline.recipes.job import Job
 from paceline.telemetry.events import EventLog, QuietLog
 from paceline.telemetry.failure import format_failure
 from paceline.telemetry.pulse import PulseWriter, create_pulse_directory
 from paceline.telemetry.run_file import load_run_file
 from paceline.worker.output import Output
-from paceline.worker.place import Place, claim_together, take_claimed
+from paceline.worker.place import Place, take_claimed
 
 
 class Session:
@@ -39,31 +35,21 @@ class Session:
         self._pulse: PulseWriter | None = None
 
     def train(self, job: Job) -> int:
-        arguments = self._arguments
-        if arguments.attempt is not None:
-            self._settle(take_claimed(arguments))
+        if self._arguments.attempt is not None:
+            place = self._settle(take_claimed(self._arguments))
+            ranks = join_ranks(job.config.parallel)
+            self._run(job, ranks, place)
+            return 0  # the launcher knows who asked, and answers for the whole run
+        from paceline.worker.foreign import claim_together, conclude, show_progress
+
         ranks = join_ranks(job.config.parallel)
-        if self._place is None:
-            self._settle(claim_together(arguments, job, ranks))
-        place = self._place
-        assert place is not None
-        workers_lock = Lock(place.layout.workers_lock)
-        workers_lock.acquire(shared=True)
-        watch = StopWatch(place.layout, place.attempt, job.config.stop.max_hours)
-        watch.start()
-        self._pulse = ranks.pulse = self._open_pulse(place)
-        events = EventLog(place.layout.events, f"rank {ranks.rank}", place.attempt) if ranks.is_first else QuietLog()
-        context = Context(job.config, place.given, ranks, place.layout, place.attempt, events, watch, self._pulse)
-        with self._progress(place):
-            trainer = build_trainer(context, job.recipe.build(job.config))
-            try:
-                ending = trainer.run()
-            finally:
-                trainer.close()
-            events.write("end", state=ending.state, reason=ending.reason, step=ending.step)
-            ranks.close()
-        watch.close()
-        return self._finish(ending)
+        place = self._settle(claim_together(self._arguments, job, ranks))
+        if place.claim is None:
+            self._run(job, ranks, place)
+            return 0
+        with show_progress(place.claim, self._output):
+            ending = self._run(job, ranks, place)
+        return conclude(place.claim, ending, self._output)
 
     def fail(self, error: BaseException) -> int:
         """Reports an exception: as an event, to the launcher, or to the person at the terminal; the exit code that follows."""
@@ -77,54 +63,40 @@ class Session:
             with contextlib.suppress(OSError):
                 os.write(2, text.encode())  # into the rank's own log
         if self._arguments.attempt is not None or self._arguments.describe:
-            print(format_failure(record), file=self._output.errors)
+            # The end of the traceback is enough: all ranks share a pipe, which keeps writes of up to 4 KiB whole.
+            self._output.tell(format_failure(record | {"traceback": text[-2000:]}))
         elif not is_secondary:
-            print(text if self._arguments.debug else typed.render(), file=self._output.errors)
+            self._output.tell(text if self._arguments.debug else typed.render())
         if place is not None and place.claim is not None:
             with contextlib.suppress(Exception):
                 place.claim.finish("failed", typed.problems[0].what, step, typed.exit_code)
         return typed.exit_code
 
-    def _settle(self, place: Place) -> None:
+    def _settle(self, place: Place) -> Place:
         self._place = place
         self._output.redirect(place.layout.log(self._rank))
+        return place
+
+    def _run(self, job: Job, ranks: Ranks, place: Place) -> Ending:
+        workers_lock = Lock(place.layout.workers_lock)
+        workers_lock.acquire(shared=True)
+        watch = StopWatch(place.layout, place.attempt, job.config.stop.max_hours)
+        watch.start()
+        self._pulse = ranks.pulse = self._open_pulse(place)
+        events = EventLog(place.layout.events, f"rank {ranks.rank}", place.attempt) if ranks.is_first else QuietLog()
+        context = Context(job.config, place.given, ranks, place.layout, place.attempt, events, watch, self._pulse)
+        trainer = build_trainer(context, job.recipe.build(job.config))
+        try:
+            ending = trainer.run()
+        finally:
+            trainer.close()
+        events.write("end", state=ending.state, reason=ending.reason, step=ending.step)
+        ranks.close()
+        watch.close()
+        workers_lock.release()
+        return ending
 
     def _open_pulse(self, place: Place) -> PulseWriter:
         run = load_run_file(place.layout.root)
         assert run is not None
         return PulseWriter(create_pulse_directory(run.id, place.attempt), self._rank, place.attempt)
-
-    @contextlib.contextmanager
-    def _progress(self, place: Place) -> Iterator[None]:
-        """Under a foreign launcher rank 0 shows the progress itself; ours does it in its own process."""
-        if place.claim is None:
-            yield
-            return
-        from rich.console import Console
-
-        console = Console(file=self._output.console, force_terminal=False)
-        progress = Progress(place.layout, place.attempt, console, place.claim.pulses)
-        ended = threading.Event()
-
-        def show() -> None:
-            while not ended.wait(0.5):
-                progress.poll()
-
-        thread = threading.Thread(target=show, name="progress", daemon=True)
-        thread.start()
-        try:
-            yield
-        finally:
-            ended.set()
-            thread.join(timeout=5)
-            progress.poll()
-            progress.close()
-
-    def _finish(self, ending: Ending) -> int:
-        exit_code = Interrupted.exit_code if ending.reason in ("ctrl_c", "sigterm") else 0
-        claim = self._place.claim if self._place else None
-        if claim is None:
-            return 0  # the launcher knows who asked, and answers for the whole run
-        claim.finish(ending.state, ending.reason, ending.step, exit_code)
-        claim.release()
-        return exit_code

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from paceline.launch.progress import Progress, build_console
+from paceline.launch.progress import Progress, _Pace, build_console
 from paceline.telemetry.events import EventLog
 from paceline.telemetry.layout import RunLayout
 from paceline.telemetry.pulse import PulseWriter
@@ -52,11 +52,20 @@ def test_plain_lines(tmp_path: Path) -> None:
     assert seen.take() == ""  # the same step is not said twice
     seen.pulse.beat(100, "evaluate")
     seen.progress.poll()
-    line = seen.take()
-    assert "step 100/400" in line
-    assert " left" in line
-    assert line.endswith("evaluating\n")
+    assert seen.take() == "step 100/400  loss 3.22  15,360 samples/s  evaluating\n"
     seen.progress.close()
+
+
+def test_time_left_from_the_pace_since_the_first_step() -> None:
+    pace = _Pace()
+    assert pace.seconds_left(100) is None
+    pace.see(0, 50.0)
+    pace.see(1, 100.0)
+    assert pace.seconds_left(100) is None
+    pace.see(1, 105.0)  # still the same step
+    pace.see(11, 120.0)
+    assert pace.seconds_left(100) == 200.0
+    assert pace.seconds_left(-1) == 0.0
 
 
 def test_what_happens_is_said_once_and_only_of_this_attempt(tmp_path: Path) -> None:

@@ -51,4 +51,4 @@ def test_the_best_evaluation_follows_the_objective(direction: str, best: str) ->
 
 
 def test_a_run_that_got_nowhere_has_no_results() -> None:
-    assert results_table(build_run([], [])).row_count == 0
+    assert results_table(build_run([], []), "failed").row_count == 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import struct
@@ -141,15 +142,39 @@ def test_a_phase_of_a_later_version_is_unknown(tmp_path: Path) -> None:
     assert (pulse.step, pulse.phase) == (5, "unknown")
 
 
-def test_the_record_is_preallocated(tmp_path: Path) -> None:
-    """A hole would be filled at the first write: on a full file system that is a SIGBUS."""
-    PulseWriter(tmp_path, rank=3, attempt=1)
-    status = (tmp_path / RECORD).stat()
-    assert status.st_blocks * 512 >= status.st_size == 4096
+def test_a_record_that_changed_while_it_was_read_is_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    writer = PulseWriter(tmp_path, rank=3, attempt=1)
+    writer.beat(5, "data")
+    read = os.pread
+    readings = []
+
+    def pread(descriptor: int, length: int, offset: int) -> bytes:
+        before = read(descriptor, length, offset)
+        readings.append(before)
+        if len(readings) > 1:
+            return before
+        writer.beat(6, "backward")
+        return before[:40] + read(descriptor, length, offset)[40:]
+
+    monkeypatch.setattr(os, "pread", pread)
+    pulse = read_pulse(tmp_path, 3)
+    assert pulse is not None
+    assert (pulse.step, pulse.phase) == (6, "backward")
+
+
+def test_the_record_is_preallocated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A hole would be filled at the first write: on a full file system that is a SIGBUS, and this an error."""
+
+    def full(descriptor: int, offset: int, length: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "posix_fallocate", full)
+    with pytest.raises(OSError, match=os.strerror(errno.ENOSPC)):
+        PulseWriter(tmp_path, rank=3, attempt=1)
 
 
 def test_only_our_own_directories_are_removed(tmp_path: Path) -> None:
-    directory = create_pulse_directory("test0123abcd", os.getpid())
+    directory = create_pulse_directory("0123456789ab", os.getpid())
     PulseWriter(directory, rank=0, attempt=1)
     remove_pulse_directory(directory)
     assert not directory.exists()

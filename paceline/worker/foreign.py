@@ -1,0 +1,108 @@
+"""Under a launcher that is not ours: rank 0 claims the run directory for all ranks, and shows progress and results itself.
+
+Imported only there: our own launcher does all of this in its own process.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import torch.distributed as dist
+from rich.console import Console
+
+from paceline.config.contradictions import Facts
+from paceline.config.dump import dump_config
+from paceline.engine.ranks import Ranks
+from paceline.engine.state import Ending
+from paceline.errors import Interrupted, PacelineError, RankLostError, UsageError
+from paceline.files import write_json
+from paceline.launch.claim import AlreadyFinished, Claim, RunDescription, claim_run
+from paceline.launch.hardware import visible_gpus
+from paceline.launch.progress import Progress
+from paceline.launch.record import describe_environment
+from paceline.launch.results import results_table
+from paceline.recipes.job import Job
+from paceline.telemetry.layout import RunLayout
+from paceline.telemetry.reader import read_run
+from paceline.worker.output import Output
+from paceline.worker.place import Place, given_keys
+
+
+def claim_together(arguments: argparse.Namespace, job: Job, ranks: Ranks) -> Place:
+    """Rank 0 claims, all ranks learn where and as which attempt; if it cannot, all of them end."""
+    claim: Claim | None = None
+    failure: PacelineError | None = None
+    message: list[tuple[str, int] | None] = [None]
+    if ranks.is_first:
+        try:
+            job.check(Facts(ranks.world_size, visible_gpus(job.config.launch.gpus)))
+            claim = _claim(arguments, job, ranks.world_size)
+            message = [(str(claim.layout.root), claim.attempt)]
+        except PacelineError as error:
+            failure = error
+    if ranks.has_group:
+        dist.broadcast_object_list(message, src=0)
+    if failure is not None:
+        raise failure
+    if message[0] is None:
+        raise RankLostError("rank 0 could not take the run directory")
+    root, attempt = message[0]
+    return Place(RunLayout(Path(root)), attempt, given_keys(job.origins), claim)
+
+
+def _claim(arguments: argparse.Namespace, job: Job, world_size: int) -> Claim:
+    identity = job.identity()
+    root = arguments.out or job.default_root(identity)
+    argv = [os.path.basename(sys.executable), "-m", "paceline.worker", *sys.argv[1:]]
+    description = RunDescription(
+        job.recipe.name, job.config.run.name, argv, dump_config(job.config), job.origins, identity
+    )
+    claim = claim_run(Path(root), description, world_size)
+    if isinstance(claim, AlreadyFinished):
+        raise UsageError(
+            f"this run has already finished ({claim.run.reason})", str(root), "choose another directory with --out DIR"
+        )
+    write_json(claim.layout.environment, describe_environment(os.environ))
+    return claim
+
+
+@contextlib.contextmanager
+def show_progress(claim: Claim, output: Output) -> Iterator[None]:
+    """Plain lines on the terminal the ranks were started from, by a thread beside the training."""
+    progress = Progress(claim.layout, claim.attempt, _console(output), claim.pulses)
+    ended = threading.Event()
+
+    def show() -> None:
+        while not ended.wait(0.5):
+            progress.poll()
+
+    thread = threading.Thread(target=show, name="progress", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join(timeout=5)
+        progress.poll()
+        progress.close()
+
+
+def conclude(claim: Claim, ending: Ending, output: Output) -> int:
+    """Writes how the run ended, shows its results, and gives the exit code."""
+    exit_code = Interrupted.exit_code if ending.reason in ("ctrl_c", "sigterm") else 0
+    claim.finish(ending.state, ending.reason, ending.step, exit_code)
+    claim.release()
+    console = _console(output)
+    console.print(results_table(read_run(claim.layout.root), ending.state))
+    console.print(f"run: {claim.layout.root}", soft_wrap=True, highlight=False)
+    return exit_code
+
+
+def _console(output: Output) -> Console:
+    return Console(file=output.console, force_terminal=False)
