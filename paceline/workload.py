@@ -6,7 +6,7 @@ and builds a `Workload` in the worker process.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -133,3 +133,5 @@ class Recipe:
     """a digest of the data's content (or of what it is generated from); raises DataError if it is not there"""
     check: Callable[[Any], Sequence[Any]] = lambda config: ()
     """further `errors.Problem`s of a configuration that types alone cannot see"""
+    find_idle: Callable[[Any, Collection[str]], Iterable[tuple[str, str]]] = lambda config, given: ()
+    """(key, reason) of the recipe's own keys that somebody gave and that change nothing"""

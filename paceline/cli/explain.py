@@ -20,7 +20,6 @@ from paceline.cli.sizes import ask_sizes, can_ask
 from paceline.config.consequences import Consequence, plan_consequences
 from paceline.config.contradictions import Facts
 from paceline.config.describe import describe
-from paceline.config.effects import find_idle
 from paceline.config.loading import DEFAULT
 from paceline.config.source import show
 from paceline.errors import ConfigError, PacelineError, UsageError
@@ -133,8 +132,7 @@ def explain(job: Job, with_sizes: bool) -> Explanation:
     ]
     if root is not None:
         explanation.follows.append(Consequence("run directory", root, root))
-    given = {name for name, origin in job.origins.items() if origin != DEFAULT}
-    explanation.idle = list(find_idle(job.config, given))
+    explanation.idle = job.idle(job.given)
     explanation.notes = worker_environment(launch, world_size, num_gpus, os.environ).notes
     return explanation
 

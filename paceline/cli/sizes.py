@@ -13,10 +13,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from paceline.errors import PacelineError, error_from_record
+from paceline.telemetry.failure import parse_failure
 
 TIMEOUT_S = 600
-FAILURE = "paceline-failure "
-"""How a worker's error arrives on its standard error: this word, then the error's record as JSON."""
 
 
 def can_ask() -> bool:
@@ -47,7 +46,8 @@ def read_failure(stderr: str, where: str) -> PacelineError:
     """The error that a worker left on its standard error."""
     lines = stderr.splitlines()
     for line in reversed(lines):
-        if line.startswith(FAILURE):
-            return error_from_record(json.loads(line.removeprefix(FAILURE)))
+        record = parse_failure(line)
+        if record is not None:
+            return error_from_record(record)
     last = next((line for line in reversed(lines) if line.strip()), "it said nothing")
     return PacelineError(f"the worker failed: {last}", where, "run that command to see more, or use --no-sizes")

@@ -37,7 +37,7 @@ def build_trainer(context: Context, workload: Workload) -> Trainer:
     model = workload.build_model(Setting(device, attention)).to(device)
     strategy = build_strategy(model, ranks, config.parallel, events)
     optimizer = build_optimizer(model, config.train.optimizer, device, events)
-    for name, reason in find_ineffective(context, precision.name):
+    for name, reason in [*context.idle, *find_ineffective(context, precision.name)]:
         events.write("note", what=f"{name} has no effect here", why=reason)
     learning_rate = LearningRate(config.train, length.total_steps)
     timer = build_timer(device)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from paceline.config.arithmetic import BatchPlan, plan_batches
@@ -21,6 +21,8 @@ class Context:
     config: RunConfig
     given: Collection[str]
     """the dotted keys that were not left at their default"""
+    idle: Sequence[tuple[str, str]]
+    """(key, reason) of those among them that change nothing on any machine"""
     ranks: Ranks
     layout: RunLayout
     attempt: int

@@ -1,17 +1,15 @@
-"""Settings that somebody gave and that have no effect here; each is said once, with the reason (guarantee 1)."""
+"""Settings that somebody gave and that have no effect on this machine, with these ranks; each is said once, with the reason."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from paceline.config.effects import find_idle
 from paceline.engine.context import Context
 
 
 def find_ineffective(context: Context, precision: str) -> Iterator[tuple[str, str]]:
     """(key, reason) of each key that was given and changes nothing in this run."""
     config, given, ranks = context.config, context.given, context.ranks
-    yield from find_idle(config, given)
     has_gpu = ranks.device.type == "cuda"
     if not ranks.has_group:
         for name in ("bucket_mb", "compression", "static_graph", "find_unused", "bucket_view", "timeout_s"):

@@ -60,6 +60,7 @@ class Monitor:
         num_units, peak_memory = float(gathered[:, 0].sum()), float(gathered[:, 1].max())
         self._units_logged, self._samples_logged = units, state.samples
         self._last = {
+            "samples": state.samples,
             "loss": outcome.loss,
             "step_ms": {"p50": times.p50, "p90": times.p90},
             "phase_ms": times.phases,

@@ -7,7 +7,7 @@ job.check(Facts(world_size=2, num_gpus=0)); job.default_root(job.identity())   -
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,8 +15,9 @@ from typing import Any
 import paceline
 from paceline.config.contradictions import Facts, check
 from paceline.config.describe import describe
+from paceline.config.effects import find_idle
 from paceline.config.fingerprint import identity_of
-from paceline.config.loading import resolve
+from paceline.config.loading import DEFAULT, resolve
 from paceline.config.nearest import nearest
 from paceline.config.overrides import parse_overrides
 from paceline.config.sections import RunConfig
@@ -52,6 +53,15 @@ class Job:
         ]
         if problems:
             raise ConfigError(problems=problems)
+
+    @property
+    def given(self) -> frozenset[str]:
+        """The keys that were not left at their default."""
+        return frozenset(name for name, origin in self.origins.items() if origin != DEFAULT)
+
+    def idle(self, given: Collection[str]) -> list[tuple[str, str]]:
+        """(key, reason) of what was given and changes nothing, on whatever machine."""
+        return [*find_idle(self.config, given), *self.recipe.find_idle(self.config, given)]
 
     def identity(self) -> dict[str, Any]:
         """The fingerprint and what it is made of; reads the data to identify it, and raises DataError if it cannot."""

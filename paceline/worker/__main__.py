@@ -20,7 +20,7 @@ def main(argv: list[str]) -> int:
     if "TORCHELASTIC_RUN_ID" in os.environ:
         die_with_parent(os.getppid())
     output = Output()
-    from paceline.worker.session import Session  # imports torch: after the parent's death would end us, too
+    from paceline.worker.session import Session  # imports torch: by now the parent's death ends us, too
 
     session = Session(arguments, output)
     try:
@@ -34,9 +34,13 @@ def main(argv: list[str]) -> int:
             return 0
         return session.train(job)
     except BaseException as error:
-        # Peers may be gone: leaving the process group in order could hang.
-        os._exit(session.fail(error))
+        return session.fail(error)
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    code = main(sys.argv[1:])
+    sys.stdout.flush()
+    sys.stderr.flush()
+    # Everything is written and closed by now. After a failure peers may be gone, and leaving the process group in order could hang;
+    # after a success torch's own end takes a second or more.
+    os._exit(code)

@@ -31,7 +31,7 @@ from paceline.recipes.job import Job
 from paceline.telemetry.layout import RunLayout
 from paceline.telemetry.reader import read_run
 from paceline.worker.output import Output
-from paceline.worker.place import Place, given_keys
+from paceline.worker.place import Place
 
 
 def claim_together(arguments: argparse.Namespace, job: Job, ranks: Ranks) -> Place:
@@ -53,7 +53,7 @@ def claim_together(arguments: argparse.Namespace, job: Job, ranks: Ranks) -> Pla
     if message[0] is None:
         raise RankLostError("rank 0 could not take the run directory")
     root, attempt = message[0]
-    return Place(RunLayout(Path(root)), attempt, given_keys(job.origins), claim)
+    return Place(RunLayout(Path(root)), attempt, job.given, claim)
 
 
 def _claim(arguments: argparse.Namespace, job: Job, world_size: int) -> Claim:

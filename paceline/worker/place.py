@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from paceline.config.loading import DEFAULT
 from paceline.files import read_json
 from paceline.telemetry.layout import RunLayout
 
@@ -29,8 +29,5 @@ class Place:
 def take_claimed(arguments: argparse.Namespace) -> Place:
     """The directory that the launcher has claimed; the origins of its configuration lie there."""
     layout = RunLayout(arguments.out.absolute())
-    return Place(layout, arguments.attempt, given_keys(read_json(layout.origins)))
-
-
-def given_keys(origins: Mapping[str, str]) -> frozenset[str]:
-    return frozenset(name for name, origin in origins.items() if origin != "default")
+    origins = read_json(layout.origins)
+    return Place(layout, arguments.attempt, frozenset(name for name in origins if origins[name] != DEFAULT))

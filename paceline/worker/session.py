@@ -84,7 +84,8 @@ class Session:
         watch.start()
         self._pulse = ranks.pulse = self._open_pulse(place)
         events = EventLog(place.layout.events, f"rank {ranks.rank}", place.attempt) if ranks.is_first else QuietLog()
-        context = Context(job.config, place.given, ranks, place.layout, place.attempt, events, watch, self._pulse)
+        idle = job.idle(place.given)
+        context = Context(job.config, place.given, idle, ranks, place.layout, place.attempt, events, watch, self._pulse)
         trainer = build_trainer(context, job.recipe.build(job.config))
         try:
             ending = trainer.run()

@@ -7,11 +7,11 @@ import tomllib
 from pathlib import Path
 
 import pytest
-from rooms import PACKAGE, ROOT
 
 from paceline.config.contradictions import Facts
 from paceline.recipes.job import load_job
 from paceline.recipes.registry import BUILT_IN
+from tests.architecture.rooms import PACKAGE, ROOT
 
 CONFIGS = sorted(path for path in (PACKAGE / "configs").rglob("*") if path.is_file())
 

@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 import yaml
-from rooms import PACKAGE, ROOT
 
 from paceline.cli.app import COMMANDS, build_app, load_command
 from paceline.cli.arguments import launch_flags
 from paceline.recipes.job import load_job
+from tests.architecture.rooms import PACKAGE, ROOT
 
 DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 TARGETS = set(re.findall(r"^([a-z][a-z-]*):", (ROOT / "Makefile").read_text(), re.MULTILINE))

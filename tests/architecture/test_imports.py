@@ -6,7 +6,8 @@ import graphlib
 from pathlib import Path
 
 import pytest
-from rooms import PACKAGE, RANKS, ROOT, Import, find_imports, is_same_room, module_names, room_of
+
+from tests.architecture.rooms import PACKAGE, RANKS, ROOT, Import, find_imports, is_same_room, module_names, room_of
 
 
 def complaints(imports: list[Import]) -> list[str]:

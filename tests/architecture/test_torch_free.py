@@ -8,7 +8,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from rooms import PACKAGE, module_names
+
+from tests.architecture.rooms import PACKAGE, module_names
 
 ROOMS = ("errors", "files", "parentage", "telemetry", "config", "workload", "launch", "cli")
 pytestmark = pytest.mark.timeout(120)

@@ -8,7 +8,8 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from rooms import ROOT
+
+from tests.architecture.rooms import ROOT
 
 PLACES = re.compile(r"(?<![\w.~-])/(root|work|home/\w+|Users/\w+|mnt/\w+)/|file:///")
 LATER = re.compile(r"\b(TO" + r"DO|FIX" + r"ME|XX" + r"X)\b")

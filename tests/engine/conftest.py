@@ -99,7 +99,7 @@ def make_context(tmp_path: Path) -> Callable[..., Context]:
         )
         events = EventLog(layout.events, "rank 0", 1)
         return Context(
-            config, given or set(), me, layout, 1, events, StopWatch(layout, 1, None), PulseWriter(tmp_path, 0, 1)
+            config, given or set(), [], me, layout, 1, events, StopWatch(layout, 1, None), PulseWriter(tmp_path, 0, 1)
         )
 
     return make

@@ -17,7 +17,9 @@ pytestmark = [pytest.mark.gpu, pytest.mark.timeout(300)]
 
 def train(root: Path, nproc: int, *overrides: str) -> Run:
     command = [sys.executable, "-m", "paceline", "train", "sasrec", *tiny("train.max_steps=30", *overrides)]
-    done = subprocess.run([*command, "--nproc", str(nproc), "--out", str(root)], capture_output=True, text=True, timeout=240)
+    done = subprocess.run(
+        [*command, "--nproc", str(nproc), "--out", str(root)], capture_output=True, text=True, timeout=240
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     return read_run(root)
 
@@ -60,7 +62,14 @@ def test_nccl_with_one_rank_in_bf16_with_the_fused_optimizer(tmp_path, reference
 
 
 def test_gloo_with_two_ranks_on_one_gpu(tmp_path, reference):
-    run = train(tmp_path / "run", 2, "parallel.backend=gloo", "precision.mode=fp32", "precision.tf32=false", "train.micro_batch=7")
+    run = train(
+        tmp_path / "run",
+        2,
+        "parallel.backend=gloo",
+        "precision.mode=fp32",
+        "precision.tf32=false",
+        "train.micro_batch=7",
+    )
     assert effective(run)["parallel.backend"] == "gloo"
     assert {beat["rank"] for rank in (0, 1) for beat in run.beats(rank)} == {0, 1}
     assert_close(run, reference, 1e-4)

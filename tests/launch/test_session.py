@@ -12,13 +12,13 @@ from pathlib import Path
 import psutil
 import pytest
 from rich.console import Console
-from test_claim import claim
-from test_process import is_alive
 
 from paceline.launch.progress import Progress
 from paceline.launch.session import Session
 from paceline.launch.signals import OperatorSignals
 from paceline.launch.verdict import Verdict
+from tests.launch.test_claim import claim
+from tests.launch.test_process import is_alive
 
 WORKER = """
 import os, subprocess, sys, time

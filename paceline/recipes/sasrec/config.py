@@ -5,6 +5,7 @@ paceline train sasrec data.path=ratings.dat loss.kind=bce evaluate.top_k=[10,20]
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterator
 from typing import Annotated, Literal
 
 from pydantic import Field
@@ -105,7 +106,7 @@ def identify_data(config: SasrecConfig) -> str:
 def check(config: SasrecConfig) -> list[Problem]:
     """Contradictions that types alone cannot see."""
     problems = []
-    model, loss, top_k = config.model, config.loss, config.evaluate.top_k
+    model, top_k = config.model, config.evaluate.top_k
     if model.width % model.heads:
         fitting = [heads for heads in range(1, model.width + 1) if model.width % heads == 0]
         nearest = min(fitting, key=lambda heads: abs(heads - model.heads))
@@ -118,20 +119,24 @@ def check(config: SasrecConfig) -> list[Problem]:
                 f"set model.heads={nearest}, or model.width={wider}",
             )
         )
-    if loss.kind == "ce" and loss.num_negatives is not None:
-        problems.append(
-            Problem(
-                f"loss.num_negatives={loss.num_negatives} has no effect with loss.kind=ce (it scores the whole catalogue)",
-                "loss.num_negatives",
-                "set loss.kind=bce, or loss.num_negatives=null",
-            )
-        )
     if len(set(top_k)) < len(top_k):
         distinct = list(dict.fromkeys(top_k))
         problems.append(
             Problem(f"evaluate.top_k={top_k} names a cut-off twice", "evaluate.top_k", f"set evaluate.top_k={distinct}")
         )
     return problems
+
+
+def find_idle(config: SasrecConfig, given: Collection[str]) -> Iterator[tuple[str, str]]:
+    """What was given and changes nothing, with the reason."""
+    idle: list[tuple[str, str]] = []
+    if config.loss.kind == "ce":
+        idle += [("loss.num_negatives", "loss.kind=ce scores the whole catalogue")]
+    if config.data.path is not None:
+        idle += [(f"data.{name}", "data.path is given") for name in ("users", "items", "events_per_user", "seed")]
+    else:
+        idle += [("data.format", "generated data has none")]
+    return ((name, reason) for name, reason in idle if name in given)
 
 
 RECIPE = Recipe(
@@ -141,4 +146,5 @@ RECIPE = Recipe(
     build=build,
     identify_data=identify_data,
     check=check,
+    find_idle=find_idle,
 )
