@@ -49,9 +49,11 @@ $(MADE):
 	@touch $@
 
 $(INSTALLED): pyproject.toml constraints.txt | $(MADE)
-	$(PIP) install -c constraints.txt -e .
+	@echo "installing into $(VENV): a minute or two"
+	@$(PIP) install --quiet -c constraints.txt -e .
 	@touch $@
 
 $(INSTALLED_DEV): pyproject.toml constraints.txt | $(MADE)
-	$(PIP) install -c constraints.txt -e '.[dev]'
+	@echo "installing into $(VENV), with what the tests need: a minute or two"
+	@$(PIP) install --quiet -c constraints.txt -e '.[dev]'
 	@touch $@ $(INSTALLED)

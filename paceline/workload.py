@@ -111,6 +111,10 @@ class Workload(Protocol):
         """Metrics from the outputs of all samples of the split, in the order of their ids."""
         ...
 
+    def baseline(self, split: str) -> tuple[str, Mapping[str, float]] | None:
+        """The name and the metrics of a trivial model that every trained one must beat; None where there is none."""
+        ...
+
     def step_flops(self, num_units: int) -> float | None:
         """Floating-point operations of forward and backward for so many units; None where unknown."""
         ...

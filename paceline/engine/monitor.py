@@ -108,6 +108,13 @@ class Monitor:
         if self._board is not None:
             self._board.add(state.step, {f"{split}/{name}": value for name, value in metrics.items()})
 
+    def log_baseline(self, split: str) -> None:
+        """What a trivial model reaches on a split, beside which the results are read."""
+        baseline = self._workload.baseline(split) if self._ranks.is_first else None
+        if baseline is not None:
+            name, metrics = baseline
+            self._events.write("baseline", split=split, name=name, metrics=dict(metrics))
+
     def close(self) -> None:
         self._heartbeat.stop()
         for writer in (self._metrics, self._validation, self._board):
@@ -115,7 +122,7 @@ class Monitor:
                 writer.close()
 
     def _mfu(self, units_per_s: float) -> float | None:
-        flops = self._workload.step_flops(1)
+        flops = self._workload.step_flops(1) if self._peak_flops is not None else None
         if flops is None or self._peak_flops is None:
             return None
         return flops * units_per_s / (self._peak_flops * self._ranks.world_size)

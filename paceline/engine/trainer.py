@@ -186,7 +186,7 @@ class Trainer:
         return metrics
 
     def _conclude(self, ending: Ending) -> Ending:
-        """After the last step of a run that was not stopped: one last check, and the splits that have not been evaluated yet."""
+        """After the last step of a run that was not stopped: one last check, the splits not evaluated yet, and what to beat on them."""
         self._check(at_end=True)
         splits = list(self._workload.splits)
         if self._evaluated_step == self.state.step:
@@ -194,6 +194,7 @@ class Trainer:
         for split in splits:
             if self._evaluate(split) is None and self._evaluator.size(split):
                 return Ending("stopped", self._agreed_reason(), self.state.step)
+        self._monitor.log_baseline(self._workload.splits[-1])
         return ending
 
     def _agreed_reason(self) -> str:

@@ -60,6 +60,8 @@ def _evaluation_rows(run: Run, attempt: int) -> list[tuple[str, str, str]]:
         rows += _metric_rows(f"best {deciding}", best)
     for split in dict.fromkeys(e["split"] for e in evaluations):
         rows += _metric_rows(split, [e for e in evaluations if e["split"] == split][-1])
+    for event in run.events_of("baseline", attempt=attempt):
+        rows += [(f"{event['split']} {name}", _shown(value), event["name"]) for name, value in event["metrics"].items()]
     return rows
 
 

@@ -70,6 +70,9 @@ class Regression:
         assert outputs["id"].tolist() == list(range(len(outputs["id"])))
         return {"error": float(np.mean(outputs["error"] ** 2))}
 
+    def baseline(self, split: str):
+        return None
+
     def step_flops(self, num_units: int) -> float | None:
         return None
 

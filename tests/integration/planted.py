@@ -94,3 +94,8 @@ def _slow_evaluation(seconds: float) -> None:
         return score(self, *arguments)
 
     Evaluator._score = wrapped
+
+
+def _stall(step: float) -> None:
+    """This rank hangs for a while before that step."""
+    _at_step(step, lambda _: time.sleep(6))
