@@ -18,6 +18,8 @@ _PEER_WORDS = (
     "Connection reset by peer",
     "Broken pipe",
     "Timed out waiting",
+    "Application timeout caused pair closure",
+    "/gloo/",
     "Socket Timeout",
     "NCCL error",
     "NCCL communicator was aborted",
@@ -52,5 +54,5 @@ def explain_exception(error: BaseException, root: Path, rank: int) -> tuple[Pace
 
 def _first_line(error: BaseException) -> str:
     text = (str(error).strip().splitlines() or [""])[0]
-    # gloo begins with the path of its own source file.
-    return re.sub(r"^\[\S*?\w+\.cc:\d+\]\s*", "", text)[:300]
+    # gloo begins with the path of its own source file, and ends with advice of its own.
+    return re.sub(r"^\[\S*?\w+\.cc:\d+\]\s*", "", text).partition(". This is typically caused")[0][:300]
