@@ -11,6 +11,7 @@ import contextlib
 import errno
 import fcntl
 import json
+import math
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -84,19 +85,34 @@ class LineWriter:
         data = line.encode() + b"\n"
         fcntl.flock(self._descriptor, fcntl.LOCK_EX)
         try:
-            # One write per line, so that readers and other writers never see half of it; a short one means a full disk.
-            if os.write(self._descriptor, data) != len(data):
+            # One write per line, so that readers and other writers never see half of it; a short one means a full disk, and is undone.
+            written = os.write(self._descriptor, data)
+            if written != len(data):
+                os.ftruncate(self._descriptor, os.fstat(self._descriptor).st_size - written)
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         finally:
             fcntl.flock(self._descriptor, fcntl.LOCK_UN)
 
     def write_record(self, record: dict[str, Any]) -> None:
-        self.write(json.dumps(record, default=str, separators=(",", ":")))
+        """One JSON line; a number that is not finite becomes null, because JSON has none."""
+        try:
+            text = json.dumps(record, default=str, separators=(",", ":"), allow_nan=False)
+        except ValueError:
+            text = json.dumps(_finite(record), default=str, separators=(",", ":"))
+        self.write(text)
 
     def close(self) -> None:
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_finite(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def read_records(path: Path) -> list[dict[str, Any]]:

@@ -111,8 +111,8 @@ class Workload(Protocol):
         """Metrics from the outputs of all samples of the split, in the order of their ids."""
         ...
 
-    def baseline(self, split: str) -> tuple[str, Mapping[str, float]] | None:
-        """The name and the metrics of a trivial model that every trained one must beat; None where there is none."""
+    def baseline(self, split: str, num_samples: int) -> tuple[str, Mapping[str, float]] | None:
+        """The name of a trivial model that every trained one must beat, and its metrics on the first samples of a split; or None."""
         ...
 
     def step_flops(self, num_units: int) -> float | None:

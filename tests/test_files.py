@@ -165,10 +165,19 @@ class TestLines:
 
     def test_a_line_that_fits_in_part_is_a_full_disk(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         lines = LineWriter(tmp_path / "a.jsonl")
-        monkeypatch.setattr(os, "write", lambda descriptor, data: len(data) - 1)
+        lines.write("whole")
+        write = os.write
+        monkeypatch.setattr(os, "write", lambda descriptor, data: write(descriptor, data[:-2]))
         with pytest.raises(OSError, match=os.strerror(errno.ENOSPC)):
             lines.write("abc")
         lines.close()
+        assert (tmp_path / "a.jsonl").read_text() == "whole\n", "the part that did fit is taken back"
+
+    def test_numbers_that_json_does_not_have_become_null(self, tmp_path: Path) -> None:
+        lines = LineWriter(tmp_path / "a.jsonl")
+        lines.write_record({"loss": float("nan"), "phase_ms": {"data": float("inf")}, "ids": [1, 2.5]})
+        lines.close()
+        assert (tmp_path / "a.jsonl").read_text() == '{"loss":null,"phase_ms":{"data":null},"ids":[1,2.5]}\n'
 
 
 class TestStorageErrors:

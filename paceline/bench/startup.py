@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from paceline.errors import PacelineError
+from paceline.recipes.job import load_job
+from paceline.recipes.sasrec.config import SasrecConfig
 from paceline.telemetry.reader import read_run
 
 _TARGET = 1.15
@@ -31,12 +33,14 @@ class Repeat:
 
 def measure(repeats: int, nproc: int) -> Iterator[Repeat]:
     """Pairs of starts, the first of them a warm-up of the disk cache that is not given back."""
+    config = load_job("sasrec").config
+    assert isinstance(config, SasrecConfig)
     with tempfile.TemporaryDirectory(prefix="paceline-bench-") as scratch:
         for index in range(repeats + 1):
             # The order alternates, so that a drift of the machine does not favour one side.
-            bare_s = _bare(nproc) if index % 2 else None
+            bare_s = _bare(nproc, config) if index % 2 else None
             paceline_s = _paceline(nproc, Path(scratch) / str(index))
-            repeat = Repeat(bare_s if bare_s is not None else _bare(nproc), paceline_s)
+            repeat = Repeat(bare_s if bare_s is not None else _bare(nproc, config), paceline_s)
             if index:
                 yield repeat
 
@@ -60,9 +64,10 @@ def _environment() -> dict[str, str]:
     return os.environ | {"OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1")}
 
 
-def _bare(nproc: int) -> float:
+def _bare(nproc: int, config: SasrecConfig) -> float:
     script = Path(__file__).with_name("bare.py")
-    shape = ["1000", "64", "2", "2", "50", str(-(-128 // nproc))]
+    data, model, batch = config.data, config.model, -(-config.train.global_batch // nproc)
+    shape = [str(n) for n in (data.items, model.width, model.blocks, model.heads, data.max_length, batch)]
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(nproc)]
     began = time.time()
     done = subprocess.run(
@@ -81,6 +86,7 @@ def _paceline(nproc: int, root: Path) -> float:
         "train.schedule.warmup_steps=0",
         "telemetry.log_every=1",
         "evaluate.max_samples=1",
+        "precision.mode=fp32",
     ]
     command = [
         sys.executable,

@@ -22,9 +22,9 @@ from paceline.config.contradictions import Facts
 from paceline.config.describe import describe
 from paceline.config.loading import DEFAULT
 from paceline.config.source import show
-from paceline.errors import ConfigError, PacelineError, UsageError
+from paceline.errors import PacelineError, UsageError
 from paceline.launch.environment import Note, worker_environment
-from paceline.launch.hardware import visible_gpus
+from paceline.launch.placement import Placement, place_ranks, wished_placement
 from paceline.recipes.job import Job, load_job
 
 
@@ -58,8 +58,7 @@ class Explanation:
     """Everything that can be said about a job before it runs, and what stands against running it."""
 
     job: Job
-    world_size: int
-    num_gpus: int
+    placement: Placement
     follows: list[Consequence] = field(default_factory=list)
     notes: list[Note] = field(default_factory=list)
     sizes: dict[str, Any] | None = None
@@ -92,8 +91,8 @@ class Explanation:
                 key: {"value": value, "origin": origin, "fingerprint": fingerprint}
                 for key, value, origin, fingerprint, _ in self.values()
             },
-            "world_size": self.world_size,
-            "num_gpus": self.num_gpus,
+            "world_size": self.placement.world_size,
+            "num_gpus": self.placement.num_gpus,
             "follows": {item.name.replace(" ", "_"): {"value": item.value, "text": item.text} for item in self.follows},
             "without_effect": dict(self.idle),
             "sizes": self.sizes,
@@ -105,14 +104,11 @@ class Explanation:
 def explain(job: Job, with_sizes: bool) -> Explanation:
     """Collects what follows from the job on this machine."""
     launch = job.config.launch
-    num_gpus, errors = 0, []
-    try:
-        num_gpus = visible_gpus(launch.gpus, job.origins["launch.gpus"])
-    except ConfigError as error:
-        errors.append(error)
-        num_gpus = len(launch.gpus or [])
-    world_size = max(1, num_gpus) if launch.nproc == "auto" else launch.nproc
-    explanation = Explanation(job, world_size, num_gpus, errors=[*errors])
+    explanation = Explanation(job, wished_placement(launch))
+    with explanation.collecting():
+        explanation.placement = place_ranks(launch, job.origins["launch.gpus"])
+    placement = explanation.placement
+    world_size, num_gpus = placement.world_size, placement.num_gpus
     root = None
     with explanation.collecting():
         job.check(Facts(world_size, num_gpus))
@@ -133,7 +129,8 @@ def explain(job: Job, with_sizes: bool) -> Explanation:
     if root is not None:
         explanation.follows.append(Consequence("run directory", root, root))
     explanation.idle = job.idle(job.given)
-    explanation.notes = worker_environment(launch, world_size, num_gpus, os.environ).notes
+    environment = worker_environment(launch, world_size, num_gpus, os.environ, visible=placement.visible)
+    explanation.notes = environment.notes
     return explanation
 
 

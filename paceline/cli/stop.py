@@ -1,16 +1,24 @@
-"""`paceline stop`: asks all ranks of a running run to stop at one agreed step, and waits until they have."""
+"""`paceline stop`: asks all ranks of a running run to stop at one agreed step, and waits until they have.
+
+Exit code 0: it was asked, and where one waits it has stopped, or reached its end; 4: it failed meanwhile.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import errno
+import os
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from paceline.errors import UsageError
-from paceline.files import Lock, storage_errors
+from paceline.cli.arguments import Debug
+from paceline.errors import PacelineError, UsageError
+from paceline.files import Lock, storage_error
 from paceline.telemetry.layout import RunLayout
 from paceline.telemetry.pulse import read_pulse
 from paceline.telemetry.reader import read_run
@@ -24,12 +32,17 @@ _SAY_EVERY_S = 5.0
 def command(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="A run directory, as `paceline train` printed it.")],
     wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Wait until the run has ended.")] = True,
-    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
+    debug: Debug = False,
 ) -> None:
     """End a run: all ranks at one agreed step.
 
     Example: paceline stop runs/sasrec-1a2b3c4d
     """
+    with _reaching(run):
+        _stop(run, wait)
+
+
+def _stop(run: Path, wait: bool) -> None:
     found = read_run(run)
     layout = RunLayout(run.absolute())
     attempt = found.run.attempts[-1] if found.run.attempts else None
@@ -37,11 +50,21 @@ def command(
         reason = f": {found.run.reason}" if found.run.reason and found.run.reason != found.run.state else ""
         state = "its launcher was killed" if found.run.state == "running" else f"{found.run.state}{reason}"
         raise UsageError(f"this run is not running ({state})", str(run), "there is nothing to stop")
-    with storage_errors(run):
-        write_stop_request(layout.stop_request, attempt.attempt, "stop_command", "paceline stop")
+    write_stop_request(layout.stop_request, attempt.attempt, "stop_command", "paceline stop")
     print(f"asked attempt {attempt.attempt} (process {attempt.owner_pid}) to stop")
     if wait:
-        _wait(layout, attempt)
+        _say_end(layout, _wait(layout, attempt))
+
+
+@contextlib.contextmanager
+def _reaching(run: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS):
+            raise storage_error(error, run) from error
+        what = f"cannot ask this run to stop: no permission to write there ({os.strerror(error.errno)})"
+        raise UsageError(what, str(error.filename or run), "use the account that started the run") from error
 
 
 def is_running(layout: RunLayout) -> bool:
@@ -53,16 +76,27 @@ def is_running(layout: RunLayout) -> bool:
         lock.release()
 
 
-def _wait(layout: RunLayout, attempt: Attempt) -> None:
+def _wait(layout: RunLayout, attempt: Attempt) -> Attempt:
+    """The attempt as it ended; a later one, started at once, is nobody's concern here."""
     said = time.monotonic()
-    while is_running(layout):
+    while True:
+        is_owned = is_running(layout)
+        run = load_run_file(layout.root)
+        attempts = run.attempts if run is not None else [attempt]
+        if not is_owned or attempts[-1].attempt != attempt.attempt:
+            return next(each for each in attempts if each.attempt == attempt.attempt)
         time.sleep(_POLL_S)
         if time.monotonic() - said >= _SAY_EVERY_S:
             said = time.monotonic()
             pulse = read_pulse(Path(attempt.pulses), 0)
             where = f" (rank 0: step {pulse.step}, {pulse.phase})" if pulse is not None else " (still starting)"
             print(f"waiting for the ranks to stop{where}", file=sys.stderr)
-    ended = load_run_file(layout.root)
-    last = ended.attempts[attempt.attempt - 1] if ended is not None else attempt
-    at = f" at step {last.step:,}" if last.step is not None else ""
-    print(f"{last.state}{at} ({last.reason})")
+
+
+def _say_end(layout: RunLayout, ended: Attempt) -> None:
+    at = f" at step {ended.step:,}" if ended.step is not None else ""
+    if ended.state not in ("stopped", "finished"):
+        reason = ended.reason or "its launcher was killed"
+        what = f"the run did not stop as asked: it failed{at} ({reason})"
+        raise PacelineError(what, str(layout.root), f"see {layout.launcher_log.parent}")
+    print(f"{ended.state}{at} ({ended.reason})")

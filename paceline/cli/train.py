@@ -13,16 +13,16 @@ import typer
 
 from paceline.cli.arguments import Debug, Gpus, Nproc, Overrides, Target, launch_flags
 from paceline.config.contradictions import Facts
-from paceline.config.dump import dump_config
 from paceline.errors import PacelineError
-from paceline.launch.claim import AlreadyFinished, Claim, RunDescription, claim_run
+from paceline.launch.claim import AlreadyFinished, Claim, claim_run
 from paceline.launch.command import agent_command, claimed_arguments, free_arguments, new_rendezvous_id, shell_line
 from paceline.launch.environment import WorkerEnvironment, worker_environment
-from paceline.launch.hardware import list_gpus, select_gpus
+from paceline.launch.placement import Placement, place_ranks
 from paceline.recipes.job import Job, load_job
 from paceline.telemetry.events import EventLog
 
 if TYPE_CHECKING:
+    from paceline.launch.signals import OperatorSignals
     from paceline.launch.verdict import Verdict
 
 
@@ -48,15 +48,7 @@ def command(
     if dry_run:
         print("\n".join(plan.lines(debug)))
         return
-    description = RunDescription(
-        plan.job.recipe.name,
-        plan.job.config.run.name,
-        sys.argv,
-        dump_config(plan.job.config),
-        plan.job.origins,
-        plan.identity,
-    )
-    claim = claim_run(plan.root, description, plan.world_size)
+    claim = claim_run(plan.root, plan.job.describe_run(sys.argv, plan.identity), plan.placement.world_size)
     if isinstance(claim, AlreadyFinished):
         _print_finished(claim)
         return
@@ -73,31 +65,30 @@ class LaunchPlan:
     """What will be started, decided before anything is."""
 
     job: Job
-    world_size: int
-    num_gpus: int
+    placement: Placement
     identity: dict[str, object]
     root: Path
     environment: WorkerEnvironment
 
     def lines(self, debug: bool) -> list[str]:
         """What `--dry-run` prints: the plan, and a command line that does the same when pasted."""
-        where = f"{self.num_gpus} GPU{'' if self.num_gpus == 1 else 's'}" if self.num_gpus else "the CPU"
+        num_gpus, world_size = self.placement.num_gpus, self.placement.world_size
+        where = f"{num_gpus} GPU{'' if num_gpus == 1 else 's'}" if num_gpus else "the CPU"
         is_recipe = self.job.target == self.job.recipe.name
         target = self.job.target if is_recipe else str(Path(self.job.target).absolute())
-        overrides = [text for text in self.job.overrides if not text.startswith("run.out=")]  # --out says it
-        arguments = free_arguments(target, overrides, self.root, debug)
+        arguments = free_arguments(target, self.job.overrides, self.root, debug)
         lines = [
             f"recipe        {self.job.recipe.name}",
             f"fingerprint   {str(self.identity['fingerprint'])[:16]}",
             f"run directory {self.root}",
-            f"workers       {self.world_size} on {where}",
+            f"workers       {world_size} on {where}",
             "environment",
         ]
         for note in self.environment.notes:
             value = "(taken out)" if note.value is None else note.value
             mark = "warning: " if note.is_warning else ""
             lines.append(f"  {note.name}={value}   {note.origin}: {mark}{note.reason}")
-        command = agent_command(self.world_size, arguments)
+        command = agent_command(world_size, arguments)
         line = shell_line(command, self.environment.assigned, self.environment.removed, Path.cwd())
         return [*lines, "command", line]
 
@@ -105,44 +96,51 @@ class LaunchPlan:
 def plan_launch(job: Job) -> LaunchPlan:
     """Meets the configuration with this machine; everything that can be refused is refused here."""
     launch = job.config.launch
-    chosen = [] if launch.gpus == [] else list_gpus()
-    visible = select_gpus(launch.gpus, chosen, os.environ, job.origins["launch.gpus"])
-    world_size = max(1, len(visible)) if launch.nproc == "auto" else launch.nproc
-    job.check(Facts(world_size, len(visible)))
+    placement = place_ranks(launch, job.origins["launch.gpus"])
+    world_size, num_gpus = placement.world_size, placement.num_gpus
+    job.check(Facts(world_size, num_gpus))
     identity = job.identity()
     root = job.default_root(identity).absolute()
     recorder = root / "logs" / "flight_recorder_rank_"
     environment = worker_environment(
-        launch, world_size, len(visible), os.environ, visible=visible, flight_recorder=recorder
+        launch, world_size, num_gpus, os.environ, visible=placement.visible, flight_recorder=recorder
     )
-    return LaunchPlan(job, world_size, len(visible), identity, root, environment)
+    return LaunchPlan(job, placement, identity, root, environment)
 
 
 def _train(plan: LaunchPlan, claim: Claim, debug: bool) -> int:
-    from paceline.launch.session import Session
     from paceline.launch.signals import OperatorSignals
 
-    rendezvous_id = new_rendezvous_id()
-    arguments = claimed_arguments(claim.layout.root, claim.attempt, debug)
-    command = agent_command(plan.world_size, arguments, rendezvous_id=rendezvous_id)
     with OperatorSignals() as signals:
-        # The agent first: all that follows happens while it imports torch.
-        session = Session(claim, command, plan.environment.apply(os.environ), rendezvous_id, signals)
         try:
-            from paceline.launch.progress import Progress, build_console
-
-            _record_start(plan, claim, command)
-            with Progress(claim.layout, claim.attempt, build_console(), claim.pulses) as progress:
-                progress.say(f"run {claim.layout.root}")
-                for note in claim.notes:
-                    progress.say(note, "yellow")
-                verdict = session.follow(progress)
+            verdict = _run_attempt(plan, claim, signals, debug)
         except BaseException:
-            session.end()
             with contextlib.suppress(PacelineError):
                 claim.finish("failed", "the launcher failed", None, 4)
             raise
         return _conclude(claim, verdict, debug)
+
+
+def _run_attempt(plan: LaunchPlan, claim: Claim, signals: OperatorSignals, debug: bool) -> Verdict:
+    from paceline.launch.session import Session
+
+    rendezvous_id = new_rendezvous_id()
+    arguments = claimed_arguments(claim.layout.root, claim.attempt, debug)
+    command = agent_command(plan.placement.world_size, arguments, rendezvous_id=rendezvous_id)
+    # The agent first: all that follows happens while it imports torch.
+    session = Session(claim, command, plan.environment.apply(os.environ), rendezvous_id, signals)
+    try:
+        from paceline.launch.progress import Progress, build_console
+
+        _record_start(plan, claim, command)
+        with Progress(claim.layout, claim.attempt, build_console(), claim.pulses) as progress:
+            progress.say(f"run {claim.layout.root}")
+            for note in claim.notes:
+                progress.say(note, "yellow")
+            return session.follow(progress)
+    except BaseException:
+        session.end()
+        raise
 
 
 def _record_start(plan: LaunchPlan, claim: Claim, command: list[str]) -> None:
@@ -150,7 +148,8 @@ def _record_start(plan: LaunchPlan, claim: Claim, command: list[str]) -> None:
     with contextlib.suppress(OSError):
         events = EventLog(claim.layout.events, "launcher", claim.attempt)
         notes = plan.environment.notes
-        events.write("start", command=command, world_size=plan.world_size, environment=[asdict(note) for note in notes])
+        environment = [asdict(note) for note in notes]
+        events.write("start", command=command, world_size=plan.placement.world_size, environment=environment)
         for note in notes:
             shown = f"{note.name}={note.value}" if note.value is not None else f"{note.name} (taken out)"
             if note.name == "OMP_NUM_THREADS":

@@ -84,7 +84,10 @@ def scaled_lr(lr: float, scaling: LrScaling, global_batch: int) -> float:
 
 
 def lr_factor(schedule: Schedule, step: int, total_steps: int) -> float:
-    """The learning rate of optimizer step `step` (the first is 1) as a fraction of the peak."""
+    """The learning rate of optimizer step `step` (the first is 1) as a fraction of the peak.
+
+    The first step of warm-up already moves, and so does the last step of a decay to zero: `min_ratio` is reached after it.
+    """
     if step <= schedule.warmup_steps:
         return step / schedule.warmup_steps
     if schedule.kind == "constant":
@@ -92,6 +95,6 @@ def lr_factor(schedule: Schedule, step: int, total_steps: int) -> float:
     if schedule.kind == "step":
         decays = (step - schedule.warmup_steps - 1) // (schedule.decay_every or total_steps)
         return max(float(schedule.decay_factor**decays), schedule.min_ratio)
-    progress = min(1.0, (step - schedule.warmup_steps) / max(1, total_steps - schedule.warmup_steps))
+    progress = min(1.0, (step - 1 - schedule.warmup_steps) / (total_steps - schedule.warmup_steps))
     shape = 1 - progress if schedule.kind == "linear" else 0.5 * (1 + math.cos(math.pi * progress))
     return schedule.min_ratio + (1 - schedule.min_ratio) * shape

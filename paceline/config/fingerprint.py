@@ -1,8 +1,8 @@
-"""What makes a run this run: the identity of a configuration and of its data, and how two identities differ.
+"""What makes a run this run: the identity of a configuration and of its data, and how two sets of values differ.
 
     identity_of(config, digest)   -> {"fingerprint": "9f2c…", "values": {"data.digest": "…", "run.seed": 0, …}}
 
-The class of each key (identity, numerics, operational) stands beside it in its section. Data counts by its content, not by its path.
+The class of each key (identity, numerics, operational) stands beside it in its section. Data counts by its content.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ DATA_DIGEST = "data.digest"
 
 def identity_of(config: RunConfig, data_digest: str) -> dict[str, Any]:
     """The fingerprint and the values that it is made of."""
-    values = {name: value for name, value in _values(config, IDENTITY).items() if name.rpartition(".")[2] != "path"}
-    values[DATA_DIGEST] = data_digest
+    dumped = config.model_dump(mode="json")
+    values = {name: _at(dumped, name) for name in _keys(type(config), IDENTITY)} | {DATA_DIGEST: data_digest}
     canonical = json.dumps(values, sort_keys=True, separators=(",", ":"))
     return {"fingerprint": hashlib.sha256(canonical.encode()).hexdigest(), "values": dict(sorted(values.items()))}
 
 
-def numerics_of(config: RunConfig) -> dict[str, Any]:
-    """The values that change digits, not the training: another one is accepted and recorded."""
-    return _values(config, NUMERICS)
+def numerics_of(schema: type[RunConfig]) -> list[str]:
+    """The keys whose values change digits, not the training: another one is accepted and recorded."""
+    return _keys(schema, NUMERICS)
 
 
 def differing(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[tuple[str, Any, Any]]:
@@ -36,11 +36,8 @@ def differing(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[tuple[str, Any
     return [(key, a.get(key), b.get(key)) for key in sorted(a.keys() | b.keys()) if a.get(key) != b.get(key)]
 
 
-def _values(config: RunConfig, fingerprint: str) -> dict[str, Any]:
-    dumped = config.model_dump(mode="json")
-    return {
-        key.name: _at(dumped, key.name) for key in describe(type(config)).values() if key.fingerprint == fingerprint
-    }
+def _keys(schema: type[RunConfig], fingerprint: str) -> list[str]:
+    return [key.name for key in describe(schema).values() if key.fingerprint == fingerprint]
 
 
 def _at(tree: Any, name: str) -> Any:

@@ -3,7 +3,7 @@
     resolve(RunConfig, read_layer(path), ["train.max_steps=5"], {"launch.nproc": (2, "flag --nproc")})
     -> Resolved(config, origins={"train.max_steps": "override 'train.max_steps=5'", "run.seed": "default", …})
 
-A default gives way to the file, the file to an override, an override to a flag.
+A default gives way to the file, the file to what was typed; an override and a flag for the same key must agree.
 """
 
 from __future__ import annotations
@@ -48,15 +48,19 @@ def resolve(
     keys, sections = describe(schema), describe_sections(schema)
     given = _Given()
     found = [*problems]
-    flag_layer = Layer({key: Entry(*entry) for key, entry in (flags or {}).items()})
-    for layer in (base, parse_overrides(overrides), flag_layer):
+    typed = parse_overrides(overrides)
+    for key, (value, origin) in (flags or {}).items():
+        typed.add(key, value, origin)
+    for layer in (base, typed):
         found += layer.problems
         for name, entry in layer.entries.items():
             leaf = _leaf_of(name, keys)
             if leaf is not None:
                 given.put(leaf, name, entry)
             elif name in sections:
-                found += _as_section(name, entry, keys)
+                # `train:` with nothing below it is how a file begins; `train=` asks for something that does not exist.
+                if layer is typed or entry.value not in (None, {}):
+                    found.append(_as_section(name, entry, keys))
             else:
                 found.append(_unknown(name, entry, keys, sections))
     try:
@@ -128,14 +132,10 @@ def _is_mapping(annotation: Any) -> bool:
     return get_origin(annotation) is dict or any(_is_mapping(argument) for argument in get_args(annotation))
 
 
-def _as_section(name: str, entry: Entry, keys: Mapping[str, Key]) -> list[Problem]:
-    if entry.value is None or entry.value == {}:  # `train:` with nothing below it
-        return []
+def _as_section(name: str, entry: Entry, keys: Mapping[str, Key]) -> Problem:
     inside = [key for key in keys if key.startswith(f"{name}.")]
     what = f"{name} is a section with keys of its own, not a value (it was given {show(entry.value)})"
-    return [
-        Problem(what, entry.origin, f"set one of its keys: {', '.join(inside[:6])}{' …' if len(inside) > 6 else ''}")
-    ]
+    return Problem(what, entry.origin, f"set one of its keys: {', '.join(inside[:6])}{' …' if len(inside) > 6 else ''}")
 
 
 def _unknown(name: str, entry: Entry, keys: Mapping[str, Key], sections: Mapping[str, str]) -> Problem:

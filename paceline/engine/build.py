@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from paceline.config.arithmetic import Length, plan_length
-from paceline.config.sections import RunConfig
 from paceline.engine.attention import choose_attention
 from paceline.engine.context import Context
 from paceline.engine.device_stats import peak_flops
@@ -17,7 +16,7 @@ from paceline.engine.step import TrainStep
 from paceline.engine.strategies.choice import build_strategy
 from paceline.engine.timing import build_timer
 from paceline.engine.trainer import Trainer
-from paceline.errors import ConfigError, DataError
+from paceline.errors import DataError
 from paceline.workload import Setting, Workload
 
 
@@ -27,11 +26,13 @@ def build_trainer(context: Context, workload: Workload) -> Trainer:
     if config.run.deterministic:
         make_deterministic()
     num_samples = len(workload.train_set())
-    length = check_length(config, num_samples)
+    if num_samples == 0:
+        raise DataError("the training set is empty", "data", "check data.path and the filters of the data section")
+    length = plan_length(config.train, num_samples)
     _record_plan(context, workload, length, num_samples)
     device = ranks.device
     events.choice("device", "auto", str(device), "this local rank's GPU" if device.type == "cuda" else "no GPU here")
-    precision = build_precision(config.precision.mode, config.precision.tf32, device, events)
+    precision = build_precision(config.precision, ranks, events)
     attention = choose_attention(config.attention.impl, events)
     seed_model(config.run.seed)
     model = workload.build_model(Setting(device, attention)).to(device)
@@ -45,22 +46,6 @@ def build_trainer(context: Context, workload: Workload) -> Trainer:
     evaluator = Evaluator(context, workload, strategy, precision)
     monitor = Monitor(context, workload, peak_flops(device, precision.name, config.precision.tf32))
     return Trainer(context, workload, strategy, length, step, learning_rate, evaluator, monitor, timer)
-
-
-def check_length(config: RunConfig, num_samples: int) -> Length:
-    """The run's length; refuses an empty training set and a warm-up that outlasts the run."""
-    if num_samples == 0:
-        raise DataError("the training set is empty", "data", "check data.path and the filters of the data section")
-    length = plan_length(config.train, num_samples)
-    warmup = config.train.schedule.warmup_steps
-    if warmup >= length.total_steps:
-        raise ConfigError(
-            f"train.schedule.warmup_steps={warmup} is not shorter than the run: {length.total_steps} steps "
-            f"({length.steps_per_epoch} per epoch: {num_samples} samples in batches of {config.train.global_batch})",
-            "train.schedule.warmup_steps",
-            f"set train.schedule.warmup_steps to less than {length.total_steps}, or train longer",
-        )
-    return length
 
 
 def _record_plan(context: Context, workload: Workload, length: Length, num_samples: int) -> None:

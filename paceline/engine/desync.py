@@ -17,11 +17,19 @@ _BITS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 def checksum_parameters(model: torch.nn.Module) -> torch.Tensor:
     """One int64 per parameter, on the host."""
-    sums = [
-        parameter.detach().contiguous().view(_BITS[parameter.element_size()]).sum(dtype=torch.int64)
-        for parameter in model.parameters()
-    ]
-    return torch.stack(sums).cpu()
+    return torch.stack([_checksum(parameter.detach()) for parameter in model.parameters()]).cpu()
+
+
+def _checksum(values: torch.Tensor) -> torch.Tensor:
+    """Sums of rows and of columns, each with a weight of its own, so that moved values are noticed as well as changed ones."""
+    bits = values.contiguous().view(_BITS[values.element_size()]).reshape(len(values) if values.dim() > 1 else 1, -1)
+    rows, columns = bits.sum(dim=1, dtype=torch.int64), bits.sum(dim=0, dtype=torch.int64)
+    # Odd weights, in arithmetic that wraps around: no single change can cancel itself. Columns count otherwise than rows (a transpose).
+    return _weighted(rows) + 1_000_003 * _weighted(columns)
+
+
+def _weighted(sums: torch.Tensor) -> torch.Tensor:
+    return (sums * (2 * torch.arange(len(sums), device=sums.device) + 1)).sum()
 
 
 def check_parameters(model: torch.nn.Module, ranks: Ranks, step: int) -> None:

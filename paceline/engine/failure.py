@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
-from paceline.errors import PacelineError, RankLostError
+from paceline.errors import Interrupted, PacelineError, RankLostError
 from paceline.files import storage_error
 
 _PEER_WORDS = (
@@ -31,7 +31,9 @@ def explain_exception(error: BaseException, root: Path, rank: int) -> tuple[Pace
     """(typed error, whether it is only the echo of another rank's failure)."""
     if isinstance(error, PacelineError):
         return error, False
-    if isinstance(error, OSError) and error.errno in {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES}:
+    if isinstance(error, KeyboardInterrupt):
+        return Interrupted("interrupted before the first step"), False
+    if isinstance(error, OSError) and error.errno in {errno.ENOSPC, errno.EDQUOT, errno.EROFS}:
         return storage_error(error, root), False
     if isinstance(error, torch.OutOfMemoryError):
         return PacelineError(
@@ -39,7 +41,9 @@ def explain_exception(error: BaseException, root: Path, rank: int) -> tuple[Pace
             f"rank {rank}: {_first_line(error)}",
             "set a smaller train.micro_batch: the global batch stays the same",
         ), False
-    if isinstance(error, dist.DistError) or any(word in str(error) for word in _PEER_WORDS):
+    if isinstance(error, dist.DistError) or (
+        type(error) is RuntimeError and any(word in str(error) for word in _PEER_WORDS)
+    ):
         return RankLostError(
             "a collective failed because another rank has gone or is stuck",
             f"rank {rank}: {_first_line(error)}",

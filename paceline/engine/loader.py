@@ -87,7 +87,7 @@ class _Requests(torch.utils.data.Sampler[_Request]):
 def _begin_loader_process(parent_pid: int, _: int) -> None:
     """In a loader process: die with the trainer, and leave the operator's signals to it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # torchrun sends it to the whole process group
     die_with_parent(parent_pid)
 
 

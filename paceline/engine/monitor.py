@@ -47,8 +47,10 @@ class Monitor:
     def check(self) -> None:
         """Raises what went wrong while writing in the background."""
         for error in (self._heartbeat.error, self._board.error if self._board else None):
+            if isinstance(error, OSError):
+                raise storage_error(error, self._layout.root) from error
             if error is not None:
-                raise storage_error(error, self._layout.root)
+                raise error
 
     def log_window(
         self, state: TrainState, epoch: int, outcome: Outcome, lr: float, times: WindowTimes, units: int
@@ -108,12 +110,12 @@ class Monitor:
         if self._board is not None:
             self._board.add(state.step, {f"{split}/{name}": value for name, value in metrics.items()})
 
-    def log_baseline(self, split: str) -> None:
-        """What a trivial model reaches on a split, beside which the results are read."""
-        baseline = self._workload.baseline(split) if self._ranks.is_first else None
+    def log_baseline(self, split: str, num_samples: int) -> None:
+        """What a trivial model reaches on the same samples, beside which the results are read."""
+        baseline = self._workload.baseline(split, num_samples) if self._ranks.is_first else None
         if baseline is not None:
             name, metrics = baseline
-            self._events.write("baseline", split=split, name=name, metrics=dict(metrics))
+            self._events.write("baseline", split=split, name=name, num_samples=num_samples, metrics=dict(metrics))
 
     def close(self) -> None:
         self._heartbeat.stop()

@@ -6,7 +6,6 @@ all ranks read the same numbers after the same step, and so decide alike, within
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 import torch
@@ -25,8 +24,10 @@ class Outcome:
     step: int
     loss: float
     grad_norm: float
+    skipped: bool
+    """a loss or gradient was not finite: the update was left out"""
     bad: bool
-    """a loss or gradient that is not finite: the update was left out"""
+    """and that is not the everyday overflow of fp16"""
     bad_here: bool
     """this rank's own loss was not finite"""
     stop: str | None
@@ -72,7 +73,7 @@ class Tally:
 class Pending:
     """A step's result on its way to the host; `read` waits only if the device has not got there yet."""
 
-    def __init__(self, step: int, tally: Tally, grad_norm: torch.Tensor, bad: torch.Tensor) -> None:
+    def __init__(self, step: int, tally: Tally, grad_norm: torch.Tensor, skip: torch.Tensor, bad: torch.Tensor) -> None:
         self.step = step
         values = torch.cat(
             [
@@ -80,6 +81,7 @@ class Pending:
                     [
                         tally.loss_sum / tally.weight.clamp(min=torch.finfo(torch.float64).tiny),
                         grad_norm.double(),
+                        skip.double(),
                         bad.double(),
                         (~torch.isfinite(tally.local_loss)).double(),
                     ]
@@ -101,7 +103,7 @@ class Pending:
         if self._outcome is None:
             if self._event is not None:
                 self._event.synchronize()
-            loss, norm, bad, bad_here, *votes = self._host.tolist()
+            loss, norm, skipped, bad, bad_here, *votes = self._host.tolist()
             stop = next((reason for reason, count in zip(STOP_REASONS, votes, strict=True) if count > 0), None)
-            self._outcome = Outcome(self.step, loss, norm, bad > 0 or math.isnan(bad), bad_here > 0, stop)
+            self._outcome = Outcome(self.step, loss, norm, skipped > 0, bad > 0, bad_here > 0, stop)
         return self._outcome

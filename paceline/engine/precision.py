@@ -6,6 +6,8 @@ import contextlib
 
 import torch
 
+from paceline.config.sections import Precision as PrecisionSection
+from paceline.engine.ranks import Ranks
 from paceline.telemetry.events import EventLog
 
 
@@ -13,27 +15,31 @@ class Precision:
     """fp32: no autocast, no loss scaling."""
 
     name = "fp32"
-    overflow_is_normal = False
-    """whether a gradient that is not finite is an everyday event (fp16) or a sign of trouble"""
 
     def autocast(self) -> contextlib.AbstractContextManager[object]:
         return contextlib.nullcontext()
 
     def scale(self, loss: torch.Tensor) -> torch.Tensor:
+        """The loss as backward sees it."""
         return loss
 
-    def unscale(self, optimizer: torch.optim.Optimizer) -> None:
-        """Gradients back to their true size, after the last backward of a step."""
+    def unscale(self, factor: torch.Tensor) -> torch.Tensor:
+        """A factor of the gradients that also takes the scale of the loss back."""
+        return factor
 
-    def apply(self, optimizer: torch.optim.Optimizer, bad: torch.Tensor) -> None:
-        """One optimizer step, left out where `bad` (a float scalar on the device) is 1."""
+    def apply(self, optimizer: torch.optim.Optimizer, skip: torch.Tensor) -> None:
+        """One optimizer step, left out where `skip` (a float scalar on the device) is 1."""
         if optimizer.defaults.get("fused"):
             # The fused kernels look at this flag on the device: no synchronisation.
-            optimizer.found_inf = bad  # type: ignore[attr-defined]
+            optimizer.found_inf = skip  # type: ignore[attr-defined]
             optimizer.step()
             del optimizer.found_inf  # type: ignore[attr-defined]
-        elif not bool(bad):
+        elif not bool(skip):
             optimizer.step()
+
+    def is_trouble(self, finite_loss: torch.Tensor, skip: torch.Tensor) -> torch.Tensor:
+        """Whether the operator must hear of this step; asked after `apply`."""
+        return skip > 0
 
 
 class Bf16(Precision):
@@ -47,51 +53,71 @@ class Bf16(Precision):
 
 
 class Fp16(Precision):
-    """fp16 with a loss scale that adapts: an overflow leaves the step out on all ranks alike and lowers the scale."""
+    """fp16 with a scale of the loss that adapts: an overflow leaves the step out on all ranks alike and halves the scale.
+
+    All of it lives on the device. An overflow now and then is normal; a loss that is not finite is not, nor are many in a row.
+    """
 
     name = "fp16"
-    overflow_is_normal = True
+    _GROW_AFTER = 2000
+    _MOST_IN_A_ROW = 20
 
-    def __init__(self, device_type: str) -> None:
-        self._device_type = device_type
-        self.scaler = torch.amp.GradScaler(device_type)
+    def __init__(self, device: torch.device) -> None:
+        self._device_type = device.type
+        self.loss_scale = torch.tensor(65536.0, device=device)
+        self._good_steps = torch.zeros((), device=device)
+        self._skipped_steps = torch.zeros((), device=device)
 
     def autocast(self) -> contextlib.AbstractContextManager[object]:
         return torch.autocast(self._device_type, torch.float16)
 
     def scale(self, loss: torch.Tensor) -> torch.Tensor:
-        return self.scaler.scale(loss)
+        return loss * self.loss_scale
 
-    def unscale(self, optimizer: torch.optim.Optimizer) -> None:
-        self.scaler.unscale_(optimizer)
+    def unscale(self, factor: torch.Tensor) -> torch.Tensor:
+        return factor / self.loss_scale
 
-    def apply(self, optimizer: torch.optim.Optimizer, bad: torch.Tensor) -> None:
-        # The scaler found the same non-finite gradients in `unscale`: it skips and adapts by itself.
-        self.scaler.step(optimizer)
-        self.scaler.update()
+    def apply(self, optimizer: torch.optim.Optimizer, skip: torch.Tensor) -> None:
+        super().apply(optimizer, skip)
+        self._skipped_steps = (self._skipped_steps + 1) * skip
+        self._good_steps = (self._good_steps + 1) * (1 - skip)
+        grow = (self._good_steps >= self._GROW_AFTER).float()
+        self._good_steps *= 1 - grow
+        self.loss_scale = self.loss_scale * (1 + grow) * (1 - 0.5 * skip)
+
+    def is_trouble(self, finite_loss: torch.Tensor, skip: torch.Tensor) -> torch.Tensor:
+        return ~finite_loss | (self._skipped_steps >= self._MOST_IN_A_ROW)
 
 
-def choose_precision(requested: str, device: torch.device) -> tuple[str, str]:
-    """(effective mode, reason)."""
+def choose_precision(requested: str, capability: tuple[int, int] | None) -> tuple[str, str]:
+    """(effective mode, reason) for the lowest compute capability among the ranks; None without a GPU."""
     if requested != "auto":
         return requested, "as requested"
-    if device.type != "cuda":
+    if capability is None:
         return "fp32", "no GPU: bf16 matrix products are slower than fp32 on most CPUs"
-    major, minor = torch.cuda.get_device_capability(device)
+    major, minor = capability
     if major >= 8:
         return "bf16", f"compute capability {major}.{minor} >= 8.0"
     return "fp16", f"compute capability {major}.{minor} < 8.0 has no bf16"
 
 
-def build_precision(requested: str, tf32: bool, device: torch.device, events: EventLog) -> Precision:
-    """The precision for this device, recorded as requested and effective with the reason."""
-    mode, reason = choose_precision(requested, device)
-    events.choice("precision.mode", requested, mode, reason)
+def build_precision(config: PrecisionSection, ranks: Ranks, events: EventLog) -> Precision:
+    """The precision of this run, the same on every rank, recorded as requested and effective with the reason."""
+    device = ranks.device
+    mode, reason = choose_precision(config.mode, _lowest_capability(ranks))
+    events.choice("precision.mode", config.mode, mode, reason)
     if device.type == "cuda":
-        torch.backends.cuda.matmul.allow_tf32 = tf32
-        torch.backends.cudnn.allow_tf32 = tf32
+        torch.backends.cuda.matmul.allow_tf32 = config.tf32
+        torch.backends.cudnn.allow_tf32 = config.tf32
+        if mode == "fp32":
+            events.choice("precision.tf32", config.tf32, config.tf32, "fp32 matrix products on a GPU")
     if mode == "bf16":
         return Bf16(device.type)
-    if mode == "fp16":
-        return Fp16(device.type)
-    return Precision()
+    return Fp16(device) if mode == "fp16" else Precision()
+
+
+def _lowest_capability(ranks: Ranks) -> tuple[int, int] | None:
+    """Asked of all ranks: with GPUs of several kinds each would choose for itself, and their collectives would no longer match."""
+    mine = torch.cuda.get_device_capability(ranks.device) if ranks.device.type == "cuda" else (-1, 0)
+    lowest = min(tuple(row) for row in ranks.gather_floats(mine).tolist())
+    return None if lowest[0] < 0 else (int(lowest[0]), int(lowest[1]))

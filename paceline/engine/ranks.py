@@ -46,7 +46,7 @@ class Ranks:
         if not self.has_group:
             return None
         if self.pulse:
-            self.pulse.enqueued += 1
+            self.pulse.enqueue()
         work: dist.Work | None = dist.all_reduce(tensor, async_op=True)
         return work
 
@@ -55,7 +55,7 @@ class Ranks:
         if work is not None:
             work.wait()
             if self.pulse:
-                self.pulse.completed += 1
+                self.pulse.complete()
 
     def gather(self, tensor: torch.Tensor) -> torch.Tensor:
         """A host tensor of every rank, stacked: (world_size, *shape). Blocks."""
@@ -63,7 +63,7 @@ class Ranks:
             return tensor.unsqueeze(0)
         parts = [torch.empty_like(tensor) for _ in range(self.world_size)]
         if self.pulse:
-            self.pulse.enqueued += 1
+            self.pulse.enqueue()
         self.finish(dist.all_gather(parts, tensor, async_op=True))
         return torch.stack(parts)
 

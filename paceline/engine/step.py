@@ -74,8 +74,7 @@ class TrainStep:
                 self._micro_step(item, tally, is_last)
         self._enter(step, "optimizer")
         self._learning_rate.apply(self._optimizer, step)
-        grad_norm, bad = self._update(tally)
-        pending = Pending(step, tally, grad_norm, bad)
+        pending = Pending(step, tally, *self._update(tally))
         self._timer.end_step()
         return pending, batch_samples
 
@@ -87,10 +86,10 @@ class TrainStep:
             loss_sum, weight = self._workload.loss(self._strategy.module, batch)
         if item.ids:
             self.units += self._workload.units(item.batch)
+            tally.add(loss_sum, weight)
         else:
             # A dummy: it keeps this rank's collectives in step with the others' and counts for nothing.
             loss_sum, weight = loss_sum * 0, weight * 0
-        tally.add(loss_sum, weight)
         if self._ledger is not None:
             self._ledger.write(
                 step=item.step,
@@ -105,23 +104,22 @@ class TrainStep:
         self._enter(item.step, "backward")
         self._precision.scale(loss_sum * self._loss_scale).backward()  # type: ignore[no-untyped-call]
 
-    def _update(self, tally: Tally) -> tuple[torch.Tensor, torch.Tensor]:
-        """Normalises, clips and applies the gradients; returns their norm and whether anything was not finite (0 or 1)."""
-        self._precision.unscale(self._optimizer)
+    def _update(self, tally: Tally) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Normalises, clips and applies the gradients; returns their norm, whether the step was left out, and whether that is bad."""
         tally.finish()
         weight = tally.weight
-        normalize = torch.where(weight > 0, self._train.global_batch / weight, 0.0).float()
+        normalize = self._precision.unscale(torch.where(weight > 0, self._train.global_batch / weight, 0.0).float())
         gradients = [p.grad for p in self._parameters if p.grad is not None]
         grad_norm = get_total_norm(gradients) * normalize
-        finite = torch.isfinite(grad_norm) & torch.isfinite(tally.loss_sum)
+        finite_loss = torch.isfinite(tally.loss_sum)
+        skip = 1.0 - (torch.isfinite(grad_norm) & finite_loss).float()
         factor = normalize
         if self._train.clip_norm is not None:
             factor = normalize * (self._train.clip_norm / (grad_norm + 1e-6)).clamp(max=1.0)
         torch._foreach_mul_(gradients, factor)
-        self._precision.apply(self._optimizer, 1.0 - finite.float())
+        self._precision.apply(self._optimizer, skip)
         self._optimizer.zero_grad(set_to_none=True)
-        bad = ~torch.isfinite(tally.loss_sum) if self._precision.overflow_is_normal else ~finite
-        return grad_norm, bad
+        return grad_norm, skip, self._precision.is_trouble(finite_loss, skip)
 
     def _enter(self, step: int, phase: str) -> None:
         self._timer.enter(phase)

@@ -9,9 +9,9 @@ import time
 from types import FrameType
 
 from paceline.telemetry.layout import RunLayout
-from paceline.telemetry.stop_request import read_stop_request
+from paceline.telemetry.stop_request import EXIT_CODES, read_stop_request
 
-STOP_REASONS = ("ctrl_c", "sigterm", "stop_command", "max_hours")
+STOP_REASONS = tuple(EXIT_CODES)
 """Every reason a rank can vote for; the position is its place in the vote."""
 
 _POLL_S = 0.1
@@ -41,13 +41,13 @@ class StopWatch:
     def _on_signal(self, number: int, _: FrameType | None) -> None:
         if number == signal.SIGINT and self.reason == "ctrl_c":
             os._exit(130)
-        self.reason = "ctrl_c" if number == signal.SIGINT else "sigterm"
+        # The first reason stands: it decides the exit code.
+        self.reason = self.reason or ("ctrl_c" if number == signal.SIGINT else "sigterm")
 
     def _watch(self) -> None:
         while not self._ended.wait(_POLL_S):
             if self._deadline is not None and time.monotonic() >= self._deadline:
                 self.reason = self.reason or "max_hours"
-            if self._layout.stop_request.exists():
-                request = read_stop_request(self._layout.stop_request, self._attempt)
-                if request is not None:
-                    self.reason = request.reason
+            request = read_stop_request(self._layout.stop_request, self._attempt)
+            if request is not None:
+                self.reason = self.reason or request.reason

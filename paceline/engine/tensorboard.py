@@ -17,9 +17,9 @@ class TensorBoard:
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         self._queue: queue.SimpleQueue[_Item | None] = queue.SimpleQueue()
+        self.error: Exception | None = None
         self._thread = threading.Thread(target=self._run, name="tensorboard", daemon=True)
         self._thread.start()
-        self.error: OSError | None = None
 
     def add(self, step: int, scalars: Mapping[str, float | None]) -> None:
         known = {name: float(value) for name, value in scalars.items() if value is not None}
@@ -30,6 +30,12 @@ class TensorBoard:
         self._thread.join(timeout=10)
 
     def _run(self) -> None:
+        try:
+            self._write_all()
+        except Exception as error:
+            self.error = error
+
+    def _write_all(self) -> None:
         item = self._queue.get()
         if item is None:
             return
@@ -37,13 +43,10 @@ class TensorBoard:
         from tensorboard.compat.proto.summary_pb2 import Summary
         from tensorboard.summary.writer.event_file_writer import EventFileWriter
 
-        try:
-            writer = EventFileWriter(str(self._directory))
-            while item is not None:
-                step, when, scalars = item
-                values = [Summary.Value(tag=name, simple_value=value) for name, value in scalars.items()]
-                writer.add_event(Event(wall_time=when, step=step, summary=Summary(value=values)))
-                item = self._queue.get()
-            writer.close()
-        except OSError as error:
-            self.error = error
+        writer = EventFileWriter(str(self._directory))
+        while item is not None:
+            step, when, scalars = item
+            values = [Summary.Value(tag=name, simple_value=value) for name, value in scalars.items()]
+            writer.add_event(Event(wall_time=when, step=step, summary=Summary(value=values)))
+            item = self._queue.get()
+        writer.close()

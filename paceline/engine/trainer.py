@@ -51,6 +51,8 @@ class Trainer:
         self._monitor = monitor
         self._timer = timer
         self._evaluated_step: int | None = None
+        self._overflows = 0
+        """steps of this window that fp16 left out"""
 
     def run(self) -> Ending:
         ending = self._train()
@@ -81,7 +83,7 @@ class Trainer:
             stop = self._judge(previous.read()) if previous is not None else None
             previous = pending
             if state.step % self._config.telemetry.log_every == 0:
-                self._log(pending)
+                self._log_window(pending.read())
             self._check(at_end=False)
             if stop is None and self._evaluation_is_due():
                 verdict = self._evaluate_deciding()
@@ -91,7 +93,7 @@ class Trainer:
                     stop = self._agreed_reason()
         if previous is not None:
             stop = self._judge(previous.read()) or stop
-            self._log(previous)
+            self._log_window(previous.read())
         if stop is not None and state.step < total:
             return Ending("stopped", stop, state.step)
         return Ending("finished", reason, state.step)
@@ -108,14 +110,16 @@ class Trainer:
         """What a step's result asks for; the same on every rank."""
         if outcome.bad:
             self._on_nonfinite(outcome)
+        elif outcome.skipped:
+            self._overflows += 1
         return outcome.stop
 
     def _on_nonfinite(self, outcome: Outcome) -> None:
         guilty = self._ranks.gather_floats([float(outcome.bad_here)])[:, 0].nonzero().flatten().tolist()
-        where = f"step {outcome.step}, " + (
-            f"loss on rank {', '.join(map(str, guilty))}"
+        where = f"step {outcome.step} (loss {outcome.loss:.4g}, gradient norm {outcome.grad_norm:.4g}), " + (
+            f"not finite on rank {', '.join(map(str, guilty))}"
             if guilty
-            else "gradients; the loss itself was finite on every rank"
+            else "the loss itself was finite on every rank"
         )
         if self._config.train.nonfinite == "stop":
             raise NonFiniteError(
@@ -129,13 +133,17 @@ class Trainer:
                 "warning", what="a step was left out: its loss or gradient is not a number", where=where
             )
 
-    def _log(self, pending: Pending) -> None:
+    def _log_window(self, outcome: Outcome) -> None:
+        """The row of the steps since the last one, with the loss of this step."""
         self._pulse.beat(self.state.step, "log")
-        outcome = pending.read()
         times = self._timer.close_window()
         if times is not None:
             lr = self._learning_rate.at(outcome.step)
             self._monitor.log_window(self.state, self._epoch, outcome, lr, times, self._step.units)
+        if self._overflows:
+            what = f"{self._overflows} steps up to step {self.state.step} were left out"
+            self._context.events.write("note", what=what, why="fp16 gradients overflowed; the loss scale adapts")
+            self._overflows = 0
 
     @property
     def _epoch(self) -> int:
@@ -194,7 +202,8 @@ class Trainer:
         for split in splits:
             if self._evaluate(split) is None and self._evaluator.size(split):
                 return Ending("stopped", self._agreed_reason(), self.state.step)
-        self._monitor.log_baseline(self._workload.splits[-1])
+        last = self._workload.splits[-1]
+        self._monitor.log_baseline(last, self._evaluator.size(last))
         return ending
 
     def _agreed_reason(self) -> str:

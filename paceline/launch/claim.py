@@ -13,15 +13,17 @@ from __future__ import annotations
 import os
 import secrets
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import paceline
+from paceline.config.changes import Change, find_changes, settings_in
 from paceline.errors import OccupiedError
 from paceline.files import Lock, storage_errors, write_json, write_text
 from paceline.launch.orphans import end_orphans
+from paceline.telemetry.events import EventLog
 from paceline.telemetry.layout import RunLayout
 from paceline.telemetry.pulse import create_pulse_directory, remove_pulse_directory
 from paceline.telemetry.run_file import Attempt, RunFile, load_run_file
@@ -42,6 +44,8 @@ class RunDescription:
     origins: Mapping[str, Any]
     identity: Mapping[str, Any]
     """{"fingerprint": …, "values": {dotted key: value}}"""
+    numerics: Collection[str] = ()
+    """keys of which another value changes digits, not the training"""
 
 
 @dataclass
@@ -94,16 +98,16 @@ def claim_run(
             raise _living_owner(layout)
     try:
         run = load_run_file(layout.root)
+        changed: list[Change] = []
         if run is not None:
             _check_identity(layout, run, description)
-            if run.state == "finished":
-                old = _load_settings(layout)
-                new = _flatten(_parse(description.config_text))
-                if old and all(old.get(key) == new.get(key) for key in _LENGTH_KEYS):
-                    lock.release()
-                    return AlreadyFinished(layout, run, _changes(old, new))
+            old = _load_settings(layout)
+            changed = _compare_settings(old, description)
+            if run.state == "finished" and old and not any(change.key in _LENGTH_KEYS for change in changed):
+                lock.release()
+                return AlreadyFinished(layout, run, [str(change) for change in changed])
         with storage_errors(root):
-            return _begin_attempt(layout, run, description, world_size, lock, orphan_wait_s)
+            return _begin_attempt(layout, run, description, world_size, changed, lock, orphan_wait_s)
     except BaseException:
         lock.release()
         raise
@@ -153,7 +157,7 @@ def _check_identity(layout: RunLayout, run: RunFile, description: RunDescription
     old, new = run.identity, description.identity
     if old.get("fingerprint") == new.get("fingerprint"):
         return
-    changes = _changes(old.get("values", {}), new.get("values", {}))
+    changes = [str(change) for change in find_changes(old.get("values", {}), new.get("values", {}))]
     raise OccupiedError(
         "the directory belongs to another run; different are:\n    " + "\n    ".join(changes or ["the fingerprint"]),
         str(layout.root),
@@ -161,42 +165,17 @@ def _check_identity(layout: RunLayout, run: RunFile, description: RunDescription
     )
 
 
-def _changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
-    missing = object()
-    return [
-        f"{key}: {_shown(old.get(key, '(not there)'))} → {_shown(new.get(key, '(not there)'))}"
-        for key in sorted(old.keys() | new.keys())
-        if old.get(key, missing) != new.get(key, missing)
-    ]
-
-
-def _shown(value: Any) -> str:
-    text = str(value)
-    return text if len(text) <= 60 else f"{text[:57]}…"
-
-
 def _load_settings(layout: RunLayout) -> dict[str, Any]:
+    """The settings of the last attempt; none where its launcher died before it wrote them."""
     try:
-        return _flatten(_parse(layout.config.read_text(encoding="utf-8")))
-    except OSError:
+        return settings_in(layout.config.read_text(encoding="utf-8"))
+    except (FileNotFoundError, UnicodeDecodeError):
         return {}
 
 
-def _parse(text: str) -> dict[str, Any]:
-    import yaml
-
-    try:
-        content = yaml.safe_load(text)
-    except yaml.YAMLError:
-        return {}
-    return content if isinstance(content, dict) else {}
-
-
-def _flatten(content: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for name, value in content.items():
-        flat |= _flatten(value, f"{prefix}{name}.") if isinstance(value, dict) and value else {f"{prefix}{name}": value}
-    return flat
+def _compare_settings(old: Mapping[str, Any], description: RunDescription) -> list[Change]:
+    found = find_changes(old, settings_in(description.config_text), description.numerics) if old else []
+    return [change for change in found if change.key != "run.out"]  # whatever it says, it led to this directory
 
 
 def _begin_attempt(
@@ -204,6 +183,7 @@ def _begin_attempt(
     run: RunFile | None,
     description: RunDescription,
     world_size: int,
+    changed: list[Change],
     lock: Lock,
     orphan_wait_s: float,
 ) -> Claim:
@@ -222,7 +202,9 @@ def _begin_attempt(
         notes += _close_earlier(run)
     number = run.attempts[-1].attempt + 1 if run.attempts else 1
     pulses = create_pulse_directory(run.id, number)
-    run.attempts.append(Attempt(number, world_size, os.getpid(), time.time(), str(pulses), list(description.argv)))
+    attempt = Attempt(number, world_size, os.getpid(), time.time(), str(pulses), list(description.argv))
+    attempt.changed = [str(change) for change in changed]
+    run.attempts.append(attempt)
     run.state, run.reason = "running", ""
     try:
         # run.json first: a directory with anything else in it and no run.json is nobody's.
@@ -231,10 +213,23 @@ def _begin_attempt(
         write_json(layout.origins, description.origins)
         layout.stop_request.unlink(missing_ok=True)
         layout.launcher_log.parent.mkdir(exist_ok=True)
+        _record_changes(layout, number, changed)
     except BaseException:
         remove_pulse_directory(pulses)
         raise
     return Claim(layout, run, number, pulses, notes, lock)
+
+
+def _record_changes(layout: RunLayout, attempt: int, changed: list[Change]) -> None:
+    if not changed:
+        return
+    what = f"settings changed since attempt {attempt - 1}"
+    fields: dict[str, Any] = {"what": what, "changed": [str(change) for change in changed]}
+    if any(change.is_numeric for change in changed):
+        fields["why"] = "numerics are among them: equality bit for bit with earlier attempts is no longer promised"
+    events = EventLog(layout.events, "launcher", attempt)
+    events.write("note", **fields)
+    events.close()
 
 
 def _close_earlier(run: RunFile) -> list[str]:

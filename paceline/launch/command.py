@@ -41,9 +41,18 @@ def claimed_arguments(root: Path, attempt: int, debug: bool) -> list[str]:
 
 
 def free_arguments(target: str, overrides: Sequence[str], root: Path, debug: bool) -> list[str]:
-    """What the worker is told when rank 0 claims the run itself: the user's own words."""
-    arguments = [target, *overrides, "--out", str(root)]
+    """What the worker is told when rank 0 claims the run itself: the user's own words, but for what the line says otherwise.
+
+    The number of workers, the environment and --out carry the effect of `launch.*` and `run.out`; a worker that also read
+    launch.gpus would count in a list of GPUs that is narrowed already.
+    """
+    kept = [text for text in overrides if not _is_said_otherwise(text.partition("=")[0].strip())]
+    arguments = [target, *kept, "--out", str(root)]
     return [*arguments, "--debug"] if debug else arguments
+
+
+def _is_said_otherwise(key: str) -> bool:
+    return key == "run.out" or key.partition(".")[0] == "launch"
 
 
 def shell_line(

@@ -8,11 +8,11 @@ A value in `launch.env` beats an inherited one, which beats a default of ours. N
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from paceline.config.nearest import nearest
 from paceline.config.sections import Launch
 from paceline.errors import Problem
 from paceline.launch.hardware import cpu_count
@@ -83,8 +83,8 @@ def check_env(env: Mapping[str, object], where: str = _LAUNCH_ENV) -> list[Probl
                 Problem(f"{name} is the old name of {today}, and launch.env has both", where, f"keep {today} only")
             )
         elif today is None and name not in KNOWN:
-            near = difflib.get_close_matches(name.upper(), sorted(KNOWN | set(LEGACY)), n=1, cutoff=0.6)
-            do = f"did you mean {LEGACY.get(near[0], near[0])}?" if near else "take it out, or set it in your shell"
+            near = nearest(name, sorted(KNOWN | set(LEGACY)))
+            do = f"did you mean {LEGACY.get(near, near)}?" if near else "take it out, or set it in your shell"
             problems.append(Problem(f"launch.env knows no variable {name}", where, do))
     return problems
 
@@ -162,8 +162,8 @@ def _set_given(result: WorkerEnvironment, launch: Launch, num_gpus: int, inherit
         elif name in KNOWN and name not in given:
             result.keep(name, value, "set in the shell")
         elif name.startswith(("NCCL_", "TORCH_NCCL_")) and name not in KNOWN | SILENT:
-            near = difflib.get_close_matches(name, sorted(KNOWN), n=1, cutoff=0.6)
-            hint = f"; did you mean {near[0]}?" if near else ""
+            near = nearest(name, sorted(KNOWN))
+            hint = f"; did you mean {near}?" if near else ""
             result.warn(name, value, _INHERITED, f"not a variable Paceline knows, so it may have no effect{hint}")
     mode = result.assigned.get("TORCH_NCCL_ASYNC_ERROR_HANDLING") or inherited.get("TORCH_NCCL_ASYNC_ERROR_HANDLING")
     if mode in ("1", "2"):

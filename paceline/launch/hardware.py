@@ -1,7 +1,6 @@
 """What this machine offers: GPUs as the driver lists them, and the CPU cores this process may really use. Never imports torch.
 
-list_gpus()          -> [Gpu(index=0, uuid='GPU-…', name='NVIDIA H200', memory_gib=139.8)]
-visible_gpus([0, 1]) -> 2, or ConfigError naming what there is
+list_gpus()   -> [Gpu(index=0, uuid='GPU-…', name='NVIDIA H200', memory_gib=139.8)]
 """
 
 from __future__ import annotations
@@ -116,13 +115,6 @@ def select_gpus(
             f"--gpus {','.join(map(str, range(len(tokens))))}" if tokens else "launch.gpus=[] to train on the CPU",
         )
     return [tokens[index] for index in chosen]
-
-
-def visible_gpus(chosen: Sequence[int] | None, where: str = "launch.gpus") -> int:
-    """How many GPUs a run with this `launch.gpus` has; an empty list means CPU only."""
-    if chosen is not None and not chosen:
-        return 0
-    return len(select_gpus(chosen, list_gpus(), os.environ, where))
 
 
 def cpu_count() -> int:

@@ -67,7 +67,7 @@ def _our_worker(pid: int, beat_time: float) -> psutil.Process | None:
 
 
 def _is_worker(command_line: Sequence[str]) -> bool:
-    return any("paceline.worker" in part or part.endswith("paceline/worker.py") for part in command_line)
+    return any("paceline.worker" in part for part in command_line)
 
 
 def _signal(process: psutil.Process) -> None:

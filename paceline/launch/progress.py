@@ -128,6 +128,7 @@ class Progress:
             self.say(self._describe_evaluation(event), "cyan")
         elif kind in ("warning", "note"):
             words = [str(event[name]) for name in ("what", "where", "why", "reason") if event.get(name)]
+            words += event.get("changed", ())
             self.say(f"{kind}: " + "; ".join(words), "yellow" if kind == "warning" else "dim")
 
     def _describe_evaluation(self, event: Mapping[str, Any]) -> str:

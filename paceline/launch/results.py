@@ -1,4 +1,7 @@
-"""The table at the end of a run: its last loss, its pace, its validation and test metrics, how long it took, where it lies."""
+"""The table at the end of a run: its last loss, its pace, its validation and test metrics, how long it took.
+
+Every number names its evidence: the file it stands in, the step or windows, the count.
+"""
 
 from __future__ import annotations
 
@@ -28,23 +31,24 @@ def result_rows(run: Run) -> list[tuple[str, str, str]]:
     rows: list[tuple[str, str, str]] = []
     if metrics:
         last = metrics[-1]
-        rows.append(("loss", _shown(last["loss"]), f"step {last['step']:,}"))
-        rows.append(_pace_row(metrics))
+        rows.append(("loss", _shown(last["loss"]), f"{run.layout.metrics.name}, step {last['step']:,}"))
+        rows.append(_pace_row(metrics, run.layout.metrics.name))
     rows += _evaluation_rows(run, attempt.attempt)
     if attempt.ended is not None and rows:
-        ranks = f"{attempt.world_size} rank{'' if attempt.world_size == 1 else 's'}, start-up included"
-        rows.append(("duration", f"{attempt.ended - attempt.started:,.1f} s", ranks))
+        ranks = f"{attempt.world_size} rank{'' if attempt.world_size == 1 else 's'}"
+        evidence = f"{run.layout.run.name}, {ranks}, start-up included"
+        rows.append(("duration", f"{attempt.ended - attempt.started:,.1f} s", evidence))
     return rows
 
 
-def _pace_row(metrics: list[Row]) -> tuple[str, str, str]:
+def _pace_row(metrics: list[Row], file: str) -> tuple[str, str, str]:
     # The first window holds the warm-up of allocators and kernels.
     windows = [row["samples_per_s"] for row in (metrics[1:] or metrics) if row["samples_per_s"] is not None]
     if not windows:
-        return ("samples/s", "?", "no window was logged")
+        return ("samples/s", "?", f"{file}, no window with a rate")
     spread = f"{min(windows):,.0f} to {max(windows):,.0f}"
     count = f"{len(windows)} window{'' if len(windows) == 1 else 's'}"
-    return ("samples/s", f"{statistics.median(windows):,.0f}", f"median of {count}, {spread}")
+    return ("samples/s", f"{statistics.median(windows):,.0f}", f"{file}, median of {count}, {spread}")
 
 
 def _evaluation_rows(run: Run, attempt: int) -> list[tuple[str, str, str]]:
@@ -52,16 +56,18 @@ def _evaluation_rows(run: Run, attempt: int) -> list[tuple[str, str, str]]:
     if not evaluations:
         return []
     plans = run.events_of("plan", attempt=attempt)
-    deciding = evaluations[0]["split"]
+    deciding, file = evaluations[0]["split"], run.layout.validation.name
     rows = []
     decided = [e for e in evaluations if e["split"] == deciding]
     best = _best(decided, plans[-1].get("objective") if plans else None)
     if best is not None and best is not decided[-1]:
-        rows += _metric_rows(f"best {deciding}", best)
+        rows += _metric_rows(f"best {deciding}", best, file)
     for split in dict.fromkeys(e["split"] for e in evaluations):
-        rows += _metric_rows(split, [e for e in evaluations if e["split"] == split][-1])
+        rows += _metric_rows(split, [e for e in evaluations if e["split"] == split][-1], file)
     for event in run.events_of("baseline", attempt=attempt):
-        rows += [(f"{event['split']} {name}", _shown(value), event["name"]) for name, value in event["metrics"].items()]
+        label, count = f"{event['name']} {event['split']}", event.get("num_samples")
+        evidence = f"{count:,} samples" if count is not None else run.layout.events.name
+        rows += [(f"{label} {name}", _shown(value), evidence) for name, value in event["metrics"].items()]
     return rows
 
 
@@ -73,8 +79,8 @@ def _best(evaluations: list[Row], objective: Mapping[str, Any] | None) -> Row | 
     return choose(scored, key=lambda e: e["metrics"][objective["metric"]], default=None)
 
 
-def _metric_rows(label: str, evaluation: Row) -> list[tuple[str, str, str]]:
-    where = f"step {evaluation['step']:,}"
+def _metric_rows(label: str, evaluation: Row, file: str) -> list[tuple[str, str, str]]:
+    where = f"{file}, step {evaluation['step']:,}"
     if evaluation.get("num_samples"):
         where += f", {evaluation['num_samples']:,} samples"
     return [(f"{label} {name}", _shown(value), where) for name, value in evaluation["metrics"].items()]

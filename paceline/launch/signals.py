@@ -1,4 +1,7 @@
-"""What the operator asks of a running launcher: the first Ctrl-C or SIGTERM asks to stop, the second to kill."""
+"""What the operator asks of a running launcher: the first Ctrl-C or SIGTERM asks to stop, the second to kill.
+
+What was ignored when the launcher started stays ignored: SIGHUP under nohup, SIGINT in a shell's background job.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ from collections.abc import Callable
 from types import FrameType, TracebackType
 
 WORDS = {"ctrl_c": "Ctrl-C", "sigterm": "SIGTERM"}
+_REASONS = {signal.SIGINT: "ctrl_c", signal.SIGTERM: "sigterm", signal.SIGHUP: "sigterm"}
 
 
 class OperatorSignals:
@@ -19,8 +23,9 @@ class OperatorSignals:
         self._handlers: dict[int, Callable[[int, FrameType | None], object] | int | None] = {}
 
     def __enter__(self) -> OperatorSignals:
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            self._handlers[number] = signal.signal(number, self._catch)
+        for number in _REASONS:
+            if signal.getsignal(number) != signal.SIG_IGN:
+                self._handlers[number] = signal.signal(number, self._catch)
         return self
 
     def __exit__(
@@ -32,4 +37,4 @@ class OperatorSignals:
     def _catch(self, number: int, _: FrameType | None) -> None:
         # A terminal that closes sends SIGHUP more than once: it asks to stop, and never to kill.
         self.wants_kill = self.wants_kill or (self.asked is not None and number != signal.SIGHUP)
-        self.asked = self.asked or ("ctrl_c" if number == signal.SIGINT else "sigterm")
+        self.asked = self.asked or _REASONS[signal.Signals(number)]

@@ -15,9 +15,8 @@ from typing import Any
 
 from paceline.errors import PacelineError, Problem, RankLostError, error_from_record
 from paceline.launch.process import RankExit
+from paceline.telemetry.stop_request import EXIT_CODES
 
-INTERRUPTIONS = ("ctrl_c", "sigterm")
-_EXIT_CODES = {"ctrl_c": 130, "sigterm": 130}
 _SIGNAL_HINTS = {
     signal.SIGKILL: "often the out-of-memory killer",
     signal.SIGSEGV: "a crash in native code",
@@ -69,14 +68,15 @@ def judge(evidence: Evidence) -> Verdict:
     if primary:
         return _failed(evidence, error_from_record(primary[0]), primary[0])
     if evidence.killed:
-        return Verdict("stopped", evidence.asked or "ctrl_c", evidence.last_step, 130)
+        reason = evidence.asked or "ctrl_c"
+        return Verdict("stopped", reason, evidence.last_step, EXIT_CODES[reason])
     if evidence.agent_exit == 0 and end is not None:
         reason = str(end["reason"])
-        return Verdict(str(end["state"]), reason, end.get("step"), _EXIT_CODES.get(reason, 0))
+        return Verdict(str(end["state"]), reason, end.get("step"), EXIT_CODES.get(reason, 0))
     silent = _first_silent(evidence, records)
     if evidence.asked is not None and silent is None:
         # The workers went down while they were asked to: whatever they say now is no failure of the training.
-        return Verdict("stopped", evidence.asked, evidence.last_step, 130)
+        return Verdict("stopped", evidence.asked, evidence.last_step, EXIT_CODES[evidence.asked])
     if silent is not None:
         return _failed(evidence, _silent_death(silent, evidence.logs))
     if records:

@@ -10,16 +10,16 @@ import os
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import paceline
 from paceline.config.contradictions import Facts, check
 from paceline.config.describe import describe
+from paceline.config.dump import dump_config
 from paceline.config.effects import find_idle
-from paceline.config.fingerprint import identity_of
+from paceline.config.fingerprint import identity_of, numerics_of
 from paceline.config.loading import DEFAULT, resolve
 from paceline.config.nearest import nearest
-from paceline.config.overrides import parse_overrides
 from paceline.config.sections import RunConfig
 from paceline.config.source import Entry, Layer, read_layer, show
 from paceline.config.toggles import check_toggles
@@ -27,6 +27,9 @@ from paceline.errors import ConfigError, UsageError
 from paceline.launch.environment import check_env
 from paceline.recipes.registry import find_recipe, recipe_names
 from paceline.workload import Recipe
+
+if TYPE_CHECKING:
+    from paceline.launch.claim import RunDescription
 
 Flags = Mapping[str, tuple[Any, str]]
 """dotted key -> (value, "flag --name")"""
@@ -71,6 +74,15 @@ class Job:
         """Where the run lives: where the configuration says, or where the same command finds it again."""
         return Path(self.config.run.out or f"runs/{self.recipe.name}-{identity['fingerprint'][:8]}")
 
+    def describe_run(self, argv: Sequence[str], identity: Mapping[str, Any]) -> RunDescription:
+        """What the run directory will say about this job."""
+        from paceline.launch.claim import RunDescription
+
+        name, numerics = self.config.run.name, numerics_of(self.recipe.schema)
+        return RunDescription(
+            self.recipe.name, name, list(argv), dump_config(self.config), self.origins, identity, numerics
+        )
+
 
 def load_job(
     target: str,
@@ -85,7 +97,8 @@ def load_job(
     if resolved.config.recipe != recipe.name:
         what = f"recipe={resolved.config.recipe} is another recipe than {recipe.name}"
         raise ConfigError(what, resolved.origins["recipe"], f"give {resolved.config.recipe} in place of {target}")
-    return Job(recipe, resolved.config, resolved.origins, target, _arguments(overrides, flags or {}))
+    typed = (*overrides, *(f"{key}={show(value)}" for key, (value, _) in (flags or {}).items()))
+    return Job(recipe, resolved.config, resolved.origins, target, typed)
 
 
 def _base(target: str) -> tuple[Recipe, Layer]:
@@ -125,9 +138,3 @@ def _neither(target: str, names: list[str]) -> UsageError:
     if "=" in target:
         do = f"name the recipe first: {names[0]} {target}"
     return UsageError(what, "", do)
-
-
-def _arguments(overrides: Sequence[str], flags: Flags) -> tuple[str, ...]:
-    """Overrides and flags as one list of overrides; an override that a flag replaces is left out."""
-    kept = [text for text in overrides if not (parse_overrides([text]).entries.keys() & flags.keys())]
-    return (*kept, *(f"{key}={show(value)}" for key, (value, _) in flags.items()))

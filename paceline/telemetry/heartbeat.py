@@ -21,7 +21,7 @@ from paceline.telemetry.layout import SCHEMA
 class Heartbeat:
     """Writes what `collect` returns every `interval_s`, and once at the start and at the end.
 
-    A write that fails (a full disk) is kept in `error` for the training thread to raise; the thread then ends.
+    Whatever goes wrong (a full disk) is kept in `error` for the training thread to raise; the thread then ends.
     """
 
     def __init__(
@@ -33,7 +33,7 @@ class Heartbeat:
         self._collect = collect
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name="heartbeat", daemon=True)
-        self.error: OSError | None = None
+        self.error: Exception | None = None
 
     def start(self) -> None:
         self._thread.start()
@@ -52,7 +52,7 @@ class Heartbeat:
                 is_last = self._ended.is_set()
                 self._lines.write_record({"v": SCHEMA, "time": time.time()} | self._head | self._collect())
                 self._ended.wait(self._interval_s)
-        except OSError as error:
+        except Exception as error:
             self.error = error
         finally:
             self._lines.close()

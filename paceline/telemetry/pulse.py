@@ -30,6 +30,7 @@ _SEQUENCE = struct.Struct("<q")
 _BODY = struct.Struct("<qiIdqq")  # step, phase, (spare), since (unix time), collectives enqueued, completed
 _BODY_START = _HEAD.size + _SEQUENCE.size
 _SEQUENCE_WORD = _HEAD.size // _SEQUENCE.size
+_ENQUEUED_WORD = (_BODY_START + 24) // 8
 _SIZE = 4096
 _READS = 50
 _PHASE_INDEX = {name: index for index, name in enumerate(PHASES)}
@@ -98,6 +99,16 @@ class PulseWriter:
         )
         self._sequence += 2
         self._words[_SEQUENCE_WORD] = self._sequence
+
+    def enqueue(self) -> None:
+        """A collective was started. Each count is one word of its own, so that it is right while the rank waits for it."""
+        self.enqueued += 1
+        self._words[_ENQUEUED_WORD] = self.enqueued
+
+    def complete(self) -> None:
+        """The oldest collective under way has ended."""
+        self.completed += 1
+        self._words[_ENQUEUED_WORD + 1] = self.completed
 
     def close(self) -> None:
         self._words.release()

@@ -33,6 +33,8 @@ class Attempt:
     step: int | None = None
     exit_code: int | None = None
     ended: float | None = None
+    changed: list[str] = field(default_factory=list)
+    """`key: old → new` of every setting that differs from the attempt before"""
 
 
 @dataclass

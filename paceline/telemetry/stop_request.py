@@ -12,7 +12,8 @@ from pathlib import Path
 
 from paceline.files import read_json, write_json
 
-REASONS = ("ctrl_c", "sigterm", "stop_command")
+EXIT_CODES = {"ctrl_c": 130, "sigterm": 130, "stop_command": 0, "max_hours": 0}
+"""Everything that can ask a run to stop, and the exit code that follows when it has."""
 
 
 @dataclass(frozen=True)
@@ -24,7 +25,7 @@ class StopRequest:
 
 
 def write_stop_request(path: Path, attempt: int, reason: str, by: str) -> StopRequest:
-    assert reason in REASONS
+    assert reason in EXIT_CODES
     request = StopRequest(attempt, reason, f"{by}, pid {os.getpid()}", time.time())
     write_json(path, asdict(request))
     return request
@@ -34,6 +35,6 @@ def read_stop_request(path: Path, attempt: int) -> StopRequest | None:
     """The request for this attempt; one for another attempt, or a damaged one, does not count."""
     try:
         request = StopRequest(**read_json(path))
-    except (FileNotFoundError, ValueError, TypeError):
+    except (OSError, ValueError, TypeError):
         return None
-    return request if request.attempt == attempt and request.reason in REASONS else None
+    return request if request.attempt == attempt and request.reason in EXIT_CODES else None

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import sys
 
+from paceline.errors import Interrupted
 from paceline.parentage import die_with_parent
 from paceline.worker.arguments import parse_arguments
 from paceline.worker.output import Output
@@ -20,13 +21,15 @@ def main(argv: list[str]) -> int:
     if "TORCHELASTIC_RUN_ID" in os.environ:
         die_with_parent(os.getppid())
     output = Output()
-    from paceline.worker.session import Session  # imports torch: by now the parent's death ends us, too
-
+    try:
+        from paceline.worker.session import Session  # imports torch: by now the parent's death ends us, too
+    except KeyboardInterrupt:
+        return Interrupted.exit_code
     session = Session(arguments, output)
     try:
         from paceline.recipes.job import load_job
 
-        job = load_job(arguments.target, arguments.overrides, {})
+        job = load_job(arguments.target, arguments.overrides)
         if arguments.describe:
             from paceline.worker.describe import describe_job
 

@@ -12,7 +12,9 @@ import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import torch
 import torch.distributed as dist
 from rich.console import Console
 
@@ -20,40 +22,45 @@ from paceline.config.contradictions import Facts
 from paceline.config.dump import dump_config
 from paceline.engine.ranks import Ranks
 from paceline.engine.state import Ending
-from paceline.errors import Interrupted, PacelineError, RankLostError, UsageError
-from paceline.files import write_json
+from paceline.errors import PacelineError, UsageError
+from paceline.files import storage_errors, write_json
 from paceline.launch.claim import AlreadyFinished, Claim, RunDescription, claim_run
-from paceline.launch.hardware import visible_gpus
 from paceline.launch.progress import Progress
 from paceline.launch.record import describe_environment
 from paceline.launch.results import results_table
 from paceline.recipes.job import Job
 from paceline.telemetry.layout import RunLayout
 from paceline.telemetry.reader import read_run
+from paceline.telemetry.stop_request import EXIT_CODES
 from paceline.worker.output import Output
 from paceline.worker.place import Place
 
 
 def claim_together(arguments: argparse.Namespace, job: Job, ranks: Ranks) -> Place:
-    """Rank 0 claims, all ranks learn where and as which attempt; if it cannot, all of them end."""
+    """Rank 0 claims, all ranks learn where and as which attempt; if it cannot, it says why and all of them end with its exit code."""
     claim: Claim | None = None
-    failure: PacelineError | None = None
-    message: list[tuple[str, int] | None] = [None]
+    failure: BaseException | None = None
+    message: list[dict[str, Any]] = [{}]
     if ranks.is_first:
         try:
-            job.check(Facts(ranks.world_size, visible_gpus(job.config.launch.gpus)))
+            job.check(Facts(ranks.world_size, torch.cuda.device_count()))
             claim = _claim(arguments, job, ranks.world_size)
-            message = [(str(claim.layout.root), claim.attempt)]
-        except PacelineError as error:
+            message = [{"root": str(claim.layout.root), "attempt": claim.attempt}]
+        except BaseException as error:
             failure = error
+            message = [{"exit_code": error.exit_code if isinstance(error, PacelineError) else PacelineError.exit_code}]
     if ranks.has_group:
         dist.broadcast_object_list(message, src=0)
     if failure is not None:
         raise failure
-    if message[0] is None:
-        raise RankLostError("rank 0 could not take the run directory")
-    root, attempt = message[0]
-    return Place(RunLayout(Path(root)), attempt, job.given, claim)
+    if "exit_code" in message[0]:
+        raise SystemExit(message[0]["exit_code"])
+    return Place(RunLayout(Path(message[0]["root"])), message[0]["attempt"], claim)
+
+
+def idle_launch_keys(job: Job) -> list[tuple[str, str]]:
+    """(key, reason) of what was given for a launcher that is not there."""
+    return [(name, "the ranks were started by another launcher") for name in job.given if name.startswith("launch.")]
 
 
 def _claim(arguments: argparse.Namespace, job: Job, world_size: int) -> Claim:
@@ -68,7 +75,8 @@ def _claim(arguments: argparse.Namespace, job: Job, world_size: int) -> Claim:
         raise UsageError(
             f"this run has already finished ({claim.run.reason})", str(root), "choose another directory with --out DIR"
         )
-    write_json(claim.layout.environment, describe_environment(os.environ))
+    with storage_errors(claim.layout.root):
+        write_json(claim.layout.environment, describe_environment(os.environ))
     return claim
 
 
@@ -95,7 +103,7 @@ def show_progress(claim: Claim, output: Output) -> Iterator[None]:
 
 def conclude(claim: Claim, ending: Ending, output: Output) -> int:
     """Writes how the run ended, shows its results, and gives the exit code."""
-    exit_code = Interrupted.exit_code if ending.reason in ("ctrl_c", "sigterm") else 0
+    exit_code = EXIT_CODES.get(ending.reason, 0)
     claim.finish(ending.state, ending.reason, ending.step, exit_code)
     claim.release()
     console = _console(output)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import argparse
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from paceline.config.loading import DEFAULT
 from paceline.files import read_json
+from paceline.recipes.job import Job
 from paceline.telemetry.layout import RunLayout
 
 if TYPE_CHECKING:
@@ -20,14 +20,11 @@ class Place:
 
     layout: RunLayout
     attempt: int
-    given: frozenset[str]
-    """the dotted keys that were not left at their default"""
     claim: Claim | None = None
     """held here, by rank 0, when there is no launcher of ours"""
 
 
-def take_claimed(arguments: argparse.Namespace) -> Place:
-    """The directory that the launcher has claimed; the origins of its configuration lie there."""
+def take_claimed(arguments: argparse.Namespace, job: Job) -> tuple[Place, Job]:
+    """The directory that the launcher has claimed, and the job with the origins that the user's own words gave it."""
     layout = RunLayout(arguments.out.absolute())
-    origins = read_json(layout.origins)
-    return Place(layout, arguments.attempt, frozenset(name for name in origins if origins[name] != DEFAULT))
+    return Place(layout, arguments.attempt), replace(job, origins=read_json(layout.origins))

@@ -8,6 +8,9 @@ import os
 import traceback
 from pathlib import Path
 
+import torch
+
+from paceline.config.contradictions import Facts
 from paceline.engine.build import build_trainer
 from paceline.engine.context import Context
 from paceline.engine.failure import explain_exception
@@ -36,23 +39,26 @@ class Session:
 
     def train(self, job: Job) -> int:
         if self._arguments.attempt is not None:
-            place = self._settle(take_claimed(self._arguments))
-            ranks = join_ranks(job.config.parallel)
-            self._run(job, ranks, place)
+            place, job = take_claimed(self._arguments, job)
+            self._settle(place)
+            self._run(job, join_ranks(job.config.parallel), place, job.idle(job.given))
             return 0  # the launcher knows who asked, and answers for the whole run
-        from paceline.worker.foreign import claim_together, conclude, show_progress
+        from paceline.worker.foreign import claim_together, conclude, idle_launch_keys, show_progress
 
         ranks = join_ranks(job.config.parallel)
         place = self._settle(claim_together(self._arguments, job, ranks))
+        idle = [*job.idle(job.given), *idle_launch_keys(job)]
         if place.claim is None:
-            self._run(job, ranks, place)
+            self._run(job, ranks, place, idle)
             return 0
         with show_progress(place.claim, self._output):
-            ending = self._run(job, ranks, place)
+            ending = self._run(job, ranks, place, idle)
         return conclude(place.claim, ending, self._output)
 
     def fail(self, error: BaseException) -> int:
         """Reports an exception: as an event, to the launcher, or to the person at the terminal; the exit code that follows."""
+        if isinstance(error, SystemExit):
+            return int(error.code or 0)
         place, step = self._place, self._pulse.step if self._pulse else None
         typed, is_secondary = explain_exception(error, place.layout.root if place else Path(), self._rank)
         text = "".join(traceback.format_exception(error))
@@ -77,16 +83,17 @@ class Session:
         self._output.redirect(place.layout.log(self._rank))
         return place
 
-    def _run(self, job: Job, ranks: Ranks, place: Place) -> Ending:
+    def _run(self, job: Job, ranks: Ranks, place: Place, idle: list[tuple[str, str]]) -> Ending:
         workers_lock = Lock(place.layout.workers_lock)
         workers_lock.acquire(shared=True)
         watch = StopWatch(place.layout, place.attempt, job.config.stop.max_hours)
         watch.start()
         self._pulse = ranks.pulse = self._open_pulse(place)
         events = EventLog(place.layout.events, f"rank {ranks.rank}", place.attempt) if ranks.is_first else QuietLog()
-        idle = job.idle(place.given)
-        context = Context(job.config, place.given, idle, ranks, place.layout, place.attempt, events, watch, self._pulse)
-        trainer = build_trainer(context, job.recipe.build(job.config))
+        context = Context(job.config, job.given, idle, ranks, place.layout, place.attempt, events, watch, self._pulse)
+        workload = job.recipe.build(job.config)
+        job.check(Facts(ranks.world_size, torch.cuda.device_count(), len(workload.train_set())))
+        trainer = build_trainer(context, workload)
         try:
             ending = trainer.run()
         finally:

@@ -57,15 +57,18 @@ def test_length_of_a_run_of_1000_samples_in_batches_of_96(keys, steps_per_epoch,
 def test_warm_up_counts_optimizer_steps_and_ends_at_the_peak():
     schedule = Schedule(kind="cosine", warmup_steps=4, min_ratio=0.1)
     assert [lr_factor(schedule, step, 20) for step in (1, 2, 3, 4)] == [0.25, 0.5, 0.75, 1.0]
-    assert lr_factor(schedule, 12, 20) == pytest.approx(0.55)
-    assert lr_factor(schedule, 20, 20) == pytest.approx(0.1)
+    assert lr_factor(schedule, 5, 20) == 1.0
+    assert lr_factor(schedule, 13, 20) == pytest.approx(0.55)
+    assert 0.1 < lr_factor(schedule, 20, 20) < 0.12
     assert lr_factor(schedule, 50, 20) == pytest.approx(0.1), "an extended run stays at min_ratio"
 
 
 def test_the_other_shapes():
     assert lr_factor(Schedule(), 7, 20) == 1.0
-    assert lr_factor(Schedule(kind="linear"), 5, 20) == pytest.approx(0.75)
-    assert lr_factor(Schedule(kind="linear"), 20, 20) == 0.0
+    assert lr_factor(Schedule(kind="linear"), 6, 20) == pytest.approx(0.75)
+    assert lr_factor(Schedule(kind="linear"), 20, 20) == pytest.approx(0.05), "the last step still trains"
+    assert lr_factor(Schedule(kind="linear"), 1, 1) == 1.0
+    assert lr_factor(Schedule(kind="linear"), 21, 20) == 0.0
     steps = Schedule(kind="step", decay_every=5, decay_factor=0.1, min_ratio=0.05)
     assert [lr_factor(steps, step, 20) for step in (1, 5, 6, 10, 11)] == pytest.approx([1, 1, 0.1, 0.1, 0.05])
 

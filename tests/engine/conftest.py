@@ -70,7 +70,7 @@ class Regression:
         assert outputs["id"].tolist() == list(range(len(outputs["id"])))
         return {"error": float(np.mean(outputs["error"] ** 2))}
 
-    def baseline(self, split: str):
+    def baseline(self, split: str, num_samples: int):
         return None
 
     def step_flops(self, num_units: int) -> float | None:

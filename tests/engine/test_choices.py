@@ -5,34 +5,40 @@ from __future__ import annotations
 import pytest
 import torch
 
+from paceline.config.sections import Precision
 from paceline.engine.effects import find_ineffective
 from paceline.engine.precision import build_precision, choose_precision
-from paceline.engine.ranks import choose_backend
+from paceline.engine.ranks import Ranks, choose_backend
 from paceline.errors import ConfigError
 from paceline.files import read_records
-from paceline.telemetry.events import EventLog
 
 
 @pytest.mark.parametrize(
-    ("capability", "mode"), [((7, 0), "fp16"), ((7, 5), "fp16"), ((8, 0), "bf16"), ((9, 0), "bf16"), ((12, 0), "bf16")]
+    ("capability", "mode"),
+    [((7, 0), "fp16"), ((7, 5), "fp16"), ((8, 0), "bf16"), ((9, 0), "bf16"), ((12, 0), "bf16"), (None, "fp32")],
 )
-def test_auto_precision_follows_the_compute_capability(monkeypatch, capability, mode):
-    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
-    effective, reason = choose_precision("auto", torch.device("cuda", 0))
+def test_auto_precision_follows_the_compute_capability(capability, mode):
+    effective, reason = choose_precision("auto", capability)
     assert effective == mode
-    assert f"{capability[0]}.{capability[1]}" in reason
+    assert ("no GPU" if capability is None else f"{capability[0]}.{capability[1]}") in reason
 
 
-def test_precision_is_recorded_as_requested_and_effective(tmp_path):
-    events = EventLog(tmp_path / "events.jsonl", "rank 0", 1)
-    assert build_precision("auto", True, torch.device("cpu"), events).name == "fp32"
-    precision = build_precision("bf16", True, torch.device("cpu"), events)
+def test_precision_is_recorded_as_requested_and_effective(make_context):
+    context = make_context()
+    assert build_precision(Precision(), context.ranks, context.events).name == "fp32"
+    precision = build_precision(Precision(mode="bf16"), context.ranks, context.events)
     with precision.autocast():
         assert torch.ones(2, 2).mm(torch.ones(2, 2)).dtype == torch.bfloat16
-    first, second = read_records(tmp_path / "events.jsonl")
+    first, second = read_records(context.layout.events)
     assert (first["requested"], first["effective"]) == ("auto", "fp32")
     assert "no GPU" in first["reason"]
     assert (second["requested"], second["effective"]) == ("bf16", "bf16")
+
+
+def test_ranks_with_several_kinds_of_gpus_choose_for_the_oldest(make_context, monkeypatch):
+    context = make_context()
+    monkeypatch.setattr(Ranks, "gather_floats", lambda self, mine: torch.tensor([[8.0, 0.0], [7.0, 5.0]]))
+    assert build_precision(Precision(), context.ranks, context.events).name == "fp16"
 
 
 def test_backends():

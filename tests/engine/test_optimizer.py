@@ -55,6 +55,6 @@ def test_the_learning_rate_reaches_every_group():
         [{"params": [torch.nn.Parameter(torch.ones(1))]}, {"params": [torch.nn.Parameter(torch.ones(1))]}], lr=9
     )
     learning_rate = LearningRate(train, horizon=10)
-    for step, expected in ((1, 0.25), (2, 0.5), (6, 0.25), (10, 0.0)):
+    for step, expected in ((1, 0.25), (2, 0.5), (3, 0.5), (7, 0.25), (11, 0.0)):
         learning_rate.apply(optimizer, step)
         assert {group["lr"] for group in optimizer.param_groups} == {expected}

@@ -42,3 +42,17 @@ def test_a_rank_that_dies_ends_the_others(start_ranks):
     assert started.codes[2] == -9
     assert started.codes[:2] == [4, 4]
     assert {event["rank"]: event["secondary"] for event in run.events_of("failure")} == {0: True, 1: True}
+
+
+def test_under_a_foreign_launcher_rank_0_speaks_for_all(start_ranks, tmp_path):
+    """A refusal is printed once, all ranks end with its code; settings for our launcher are said to do nothing."""
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "notes.txt").write_text("mine")
+    refused = start_ranks(2, "train.max_steps=3")
+    assert refused.zygote.wait(30) == [2, 2]
+    assert "notes.txt" in refused.text(0)
+    assert refused.text(1) == ""
+    started = start_ranks(2, "train.max_steps=3", "launch.nproc=4", "launch.omp_threads=7", name="other")
+    notes = {event["what"].split()[0]: event["why"] for event in started.wait().events_of("note")}
+    assert started.codes == [0, 0]
+    assert notes["launch.nproc"] == notes["launch.omp_threads"] == "the ranks were started by another launcher"

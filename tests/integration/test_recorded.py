@@ -84,7 +84,8 @@ def test_what_was_asked_for_what_ran_and_why(recorded):
         assert evidence, name
     rows = {name: evidence for name, _, evidence in result_rows(recorded)}
     assert "median of 4 windows" in rows["samples/s"]
-    assert rows["test ndcg_10"] == "step 23, 153 samples"
+    assert rows["test ndcg_10"] == "validation.csv, step 23, 153 samples"
+    assert rows["popularity test ndcg_10"] == "153 samples"
 
     # Both ranks beat, and named their process.
     for rank in (0, 1):

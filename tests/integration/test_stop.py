@@ -35,6 +35,18 @@ def test_a_signal_to_one_rank_stops_all(start_ranks):
     assert run.run.state == "stopped"
 
 
+def test_sigterm_to_a_whole_process_group_leaves_the_loaders_alone(start_ranks):
+    """What torchrun does when it is told to end: every process of each rank gets the signal."""
+    started = start_ranks(2, ENDLESS, "data.num_workers=1")
+    started.wait_for_step(5)
+    for pid in started.pids:
+        os.killpg(pid, signal.SIGTERM)
+    run = started.wait()
+    assert started.codes == [130, 0], run.events_of("failure")
+    assert ending(run) == ("stopped", "sigterm")
+    assert len(last_steps(run, 2)) == 1
+
+
 def test_a_stop_request_is_followed_within_two_steps(start_ranks):
     # Slow steps, so that the moment of the request can be told apart from the steps.
     started = start_ranks(2, ENDLESS, plant="sleep:seconds=0.3")

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from paceline.telemetry.stop_request import REASONS, read_stop_request, write_stop_request
+from paceline.telemetry.stop_request import EXIT_CODES, read_stop_request, write_stop_request
 
 
-@pytest.mark.parametrize("reason", REASONS)
+@pytest.mark.parametrize("reason", EXIT_CODES)
 def test_a_request_is_read_back(tmp_path: Path, reason: str) -> None:
     path = tmp_path / "stop_request.json"
     written = write_stop_request(path, 2, reason, "paceline stop")

@@ -70,8 +70,8 @@ class SasrecWorkload:
     def metrics(self, split: str, outputs: Mapping[str, np.ndarray[Any, Any]]) -> Mapping[str, float]:
         return compute_metrics(outputs["rank"], self._num_items, self._config.evaluate.top_k)
 
-    def baseline(self, split: str) -> tuple[str, Mapping[str, float]]:
-        ranks = rank_by_popularity(self._split, split, self._config.evaluate.mask_seen)
+    def baseline(self, split: str, num_samples: int) -> tuple[str, Mapping[str, float]]:
+        ranks = rank_by_popularity(self._split, split, self._config.evaluate.mask_seen)[:num_samples]
         return "popularity", compute_metrics(ranks, self._num_items, self._config.evaluate.top_k)
 
     def step_flops(self, num_units: int) -> float | None:

@@ -1,0 +1,62 @@
+"""fp16: an overflow leaves a step out and halves the scale; a loss that is not finite, or overflows without end, is trouble."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from paceline.engine.precision import Fp16
+
+GOOD, BAD = torch.tensor(0.0), torch.tensor(1.0)
+
+
+@pytest.fixture
+def fp16():
+    return Fp16(torch.device("cpu"))
+
+
+@pytest.fixture
+def optimizer():
+    parameter = torch.nn.Parameter(torch.ones(3))
+    parameter.grad = torch.ones(3)
+    return torch.optim.SGD([parameter], lr=0.1, fused=True)
+
+
+def value(optimizer) -> float:
+    return float(optimizer.param_groups[0]["params"][0][0].detach())
+
+
+def test_the_scale_of_the_loss_is_taken_back_from_the_gradients(fp16):
+    scaled = fp16.scale(torch.tensor(3.0))
+    assert float(scaled) == 3 * 65536
+    assert float(fp16.unscale(scaled)) == 3.0
+
+
+def test_an_overflow_leaves_the_step_out_and_halves_the_scale(fp16, optimizer):
+    fp16.apply(optimizer, BAD)
+    assert value(optimizer) == 1.0
+    assert float(fp16.loss_scale) == 32768
+    assert not fp16.is_trouble(torch.tensor(True), BAD), "once is normal"
+    fp16.apply(optimizer, GOOD)
+    assert value(optimizer) == pytest.approx(0.9)
+    assert float(fp16.loss_scale) == 32768
+
+
+def test_the_scale_grows_after_many_good_steps(fp16, optimizer):
+    fp16._GROW_AFTER = 3
+    for _ in range(7):
+        fp16.apply(optimizer, GOOD)
+    assert float(fp16.loss_scale) == 65536 * 4
+
+
+def test_overflows_without_end_are_trouble(fp16, optimizer):
+    verdicts = []
+    for _ in range(20):
+        fp16.apply(optimizer, BAD)
+        verdicts.append(bool(fp16.is_trouble(torch.tensor(True), BAD)))
+    assert verdicts == [False] * 19 + [True]
+
+
+def test_a_loss_that_is_not_finite_is_trouble_at_once(fp16, optimizer):
+    fp16.apply(optimizer, BAD)
+    assert fp16.is_trouble(torch.tensor(False), BAD)
