@@ -19,12 +19,11 @@ import torch.distributed as dist
 from rich.console import Console
 
 from paceline.config.contradictions import Facts
-from paceline.config.dump import dump_config
 from paceline.engine.ranks import Ranks
 from paceline.engine.state import Ending
 from paceline.errors import PacelineError, UsageError
 from paceline.files import storage_errors, write_json
-from paceline.launch.claim import AlreadyFinished, Claim, RunDescription, claim_run
+from paceline.launch.claim import AlreadyFinished, Claim, claim_run
 from paceline.launch.progress import Progress
 from paceline.launch.record import describe_environment
 from paceline.launch.results import results_table
@@ -67,9 +66,7 @@ def _claim(arguments: argparse.Namespace, job: Job, world_size: int) -> Claim:
     identity = job.identity()
     root = arguments.out or job.default_root(identity)
     argv = [os.path.basename(sys.executable), "-m", "paceline.worker", *sys.argv[1:]]
-    description = RunDescription(
-        job.recipe.name, job.config.run.name, argv, dump_config(job.config), job.origins, identity
-    )
+    description = job.describe_run(argv, identity)
     claim = claim_run(Path(root), description, world_size)
     if isinstance(claim, AlreadyFinished):
         raise UsageError(

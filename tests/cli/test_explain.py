@@ -4,8 +4,12 @@ import pytest
 
 from paceline.cli import explain, sizes
 from paceline.cli.main import run_command
+from paceline.cli.train import plan_launch
 from paceline.config.describe import describe
 from paceline.errors import DataError
+from paceline.launch import placement
+from paceline.launch.hardware import Gpu
+from paceline.recipes.job import load_job
 from paceline.recipes.registry import find_recipe
 
 SIZES = {"num_parameters": 12345, "num_train": 1003, "num_evaluate": {"validation": 7}, "details": {"longest": 9}}
@@ -15,7 +19,7 @@ SIZES = {"num_parameters": 12345, "num_train": 1003, "num_evaluate": {"validatio
 def config(tmp_path, monkeypatch):
     """A configuration of its own, on a machine without GPUs."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(explain, "visible_gpus", lambda chosen, where: 0)
+    monkeypatch.setattr(placement, "list_gpus", list)
     for name in ("NCCL_DEBUGG", "OMP_NUM_THREADS"):
         monkeypatch.delenv(name, raising=False)
     (tmp_path / "a.yaml").write_text("recipe: sasrec\ntrain:\n  global_batch: 100\n  max_steps: 50\n")
@@ -81,6 +85,16 @@ def test_the_inherited_environment_is_shown_and_unknown_names_are_warned_about(c
     assert notes["OMP_NUM_THREADS"]["origin"] == "inherited"
     assert notes["NCCL_DEBUGG"]["is_warning"]
     assert "NCCL_DEBUG" in notes["NCCL_DEBUGG"]["reason"]
+
+
+def test_the_gpus_are_those_that_train_would_use(config, capsys, monkeypatch):
+    monkeypatch.setattr(placement, "list_gpus", lambda: [Gpu(index, f"GPU-{index}", "x", 1.0) for index in range(8)])
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,5")
+    code, record, _ = explain_json(capsys, config, "launch.gpus=[1]", "--no-sizes")
+    shown = {note["name"]: note["value"] for note in record["environment"]}
+    planned = plan_launch(load_job(config, ["launch.gpus=[1]"]))
+    assert (code, record["world_size"], record["num_gpus"]) == (0, 1, 1)
+    assert shown["CUDA_VISIBLE_DEVICES"] == planned.environment.assigned["CUDA_VISIBLE_DEVICES"] == "5"
 
 
 def test_contradictions_are_refused_after_the_values_are_shown(config, asked, capsys):

@@ -138,6 +138,25 @@ def test_refused_before_anything_is_written(tmp_path: Path, capfd: pytest.Captur
     assert "asks for GPU 99" in capfd.readouterr().err
 
 
+def test_an_agent_that_cannot_be_started_closes_the_books(tmp_path: Path, agent: pytest.MonkeyPatch) -> None:
+    agent.setattr("paceline.cli.train.agent_command", lambda *_, **__: [str(tmp_path / "no-such-program")])
+    assert train(tmp_path / "run") == 4
+    run = read_run(tmp_path / "run").run
+    assert (run.state, run.attempts[0].exit_code) == ("failed", 4)
+
+
+def test_another_start_with_other_settings_says_and_records_them(
+    tmp_path: Path, agent: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    agent.setenv("MODE", "silent")
+    assert train(tmp_path / "run") == 4
+    agent.setenv("MODE", "finish")
+    assert train(tmp_path / "run", "precision.mode=bf16", "telemetry.log_every=7") == 0
+    changed = ["precision.mode: auto → bf16 (numerics)", "telemetry.log_every: 10 → 7"]
+    assert "; ".join(changed) in capfd.readouterr().out
+    assert read_run(tmp_path / "run").run.attempts[1].changed == changed
+
+
 def test_dry_run_prints_a_command_and_touches_nothing(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     root = tmp_path / "run"
     assert train(root, "--dry-run", "launch.env.NCCL_BLOCKING_WAIT=1") == 0
@@ -149,7 +168,8 @@ def test_dry_run_prints_a_command_and_touches_nothing(tmp_path: Path, capfd: pyt
     assert "TORCH_NCCL_BLOCKING_WAIT=1" in words
     assert words[words.index("-m", words.index("-m") + 1) :][:3] == ["-m", "paceline.worker", "sasrec"]
     assert words[-2:] == ["--out", str(root)]
-    assert "launch.nproc=2" in words
+    assert words[words.index("--nproc-per-node") + 1] == "2"
+    assert not any(word.startswith("launch.") for word in words)
 
 
 def test_no_torch_on_the_operators_side(tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ def test_precedence_and_the_origin_of_every_value():
             "launch.nproc": Entry(8, "a.yaml:4"),
         }
     )
-    overrides = ["train.max_steps=5", "launch.nproc=4"]
+    overrides = ["train.max_steps=5"]
     resolved = resolve(RunConfig, base, overrides, {"launch.nproc": (2, "flag --nproc")})
     assert (resolved.config.run.seed, resolved.config.train.max_steps, resolved.config.launch.nproc) == (1, 5, 2)
     assert resolved.origins.keys() == describe(RunConfig).keys()
@@ -34,6 +34,17 @@ def test_precedence_and_the_origin_of_every_value():
     assert resolved.origins["train.max_steps"] == "override 'train.max_steps=5'"
     assert resolved.origins["launch.nproc"] == "flag --nproc"
     assert resolved.origins["run.name"] == "default"
+
+
+def test_an_override_and_a_flag_must_agree():
+    flags = {"launch.nproc": (2, "flag --nproc"), "launch.gpus": ([0, 4], "flag --gpus")}
+    assert resolve(RunConfig, BASE, ["launch.nproc=2", "launch.gpus=[0,4]"], flags).config.launch.nproc == 2
+    with pytest.raises(ConfigError) as caught:
+        resolve(RunConfig, BASE, ["launch.nproc=4", "launch={gpus: [1]}"], flags)
+    assert [(problem.what, problem.where) for problem in caught.value.problems] == [
+        ("launch.nproc is given twice, as 4 and as 2", "override 'launch.nproc=4' and flag --nproc"),
+        ("launch.gpus is given twice, as [1] and as [0, 4]", "override 'launch={gpus: [1]}' and flag --gpus"),
+    ]
 
 
 def test_three_wrong_things_are_reported_together_with_their_places(tmp_path: Path):
@@ -119,6 +130,13 @@ def test_a_section_given_as_a_value_and_a_value_given_as_a_section():
     (problem,) = problems_of(["train.max_steps.x=1"])
     assert "train.max_steps.x" in problem.what
     resolve(RunConfig, Layer(BASE.entries | {"train": Entry(None, "a.yaml:2")}))  # `train:` with nothing below it
+
+
+@pytest.mark.parametrize("override", ["data=null", "train=", "train.optimizer={}"])
+def test_an_override_cannot_empty_a_section(override):
+    (problem,) = problems_of([override])
+    assert "is a section with keys of its own" in problem.what
+    assert problem.where == f"override '{override}'"
 
 
 def test_a_missing_recipe():

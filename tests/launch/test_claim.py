@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from paceline.errors import OccupiedError, StorageError, UsageError
-from paceline.files import Lock
+from paceline.files import Lock, read_records
 from paceline.launch.claim import LAUNCHER_KILLED, AlreadyFinished, Claim, RunDescription, claim_run
 from paceline.telemetry.layout import RunLayout
 from paceline.telemetry.run_file import load_run_file
@@ -20,7 +20,8 @@ CONFIG = "recipe: toy\nlaunch:\n  nproc: 1\ntrain:\n  epochs: 2\n"
 
 def describe(fingerprint: str = "aa", config: str = CONFIG, **values: object) -> RunDescription:
     identity = {"fingerprint": fingerprint, "values": {"run.seed": 0} | values}
-    return RunDescription("toy", "", ["paceline", "train", "toy"], config, {"run.seed": "default"}, identity)
+    argv, origins = ["paceline", "train", "toy"], {"run.seed": "default"}
+    return RunDescription("toy", "", argv, config, origins, identity, numerics=["precision.mode"])
 
 
 def claim(root: Path, description: RunDescription | None = None) -> Claim:
@@ -75,7 +76,7 @@ def test_another_runs_directory_is_refused_with_what_differs(tmp_path: Path) -> 
         claim(tmp_path, other)
     text = caught.value.render()
     assert "run.seed: 0 → 1" in text
-    assert "model.width: (not there) → 64" in text
+    assert "model.width: null → 64" in text
     assert RunLayout(tmp_path).config.read_text() == before
     claim(tmp_path).release()  # the lock was given back
 
@@ -124,6 +125,37 @@ def test_a_finished_run_is_not_trained_again(tmp_path: Path) -> None:
     assert longer.attempt == 2
     longer.finish("stopped", "ctrl_c", 1, 130)
     longer.release()
+
+
+@pytest.mark.parametrize(
+    ("more", "line", "is_numeric"),
+    [
+        ("precision:\n  mode: bf16\n", "precision.mode: null → bf16 (numerics)", True),
+        ("telemetry:\n  log_every: 5\n", "telemetry.log_every: null → 5", False),
+    ],
+)
+def test_what_changed_since_the_last_attempt_is_recorded(
+    tmp_path: Path, more: str, line: str, is_numeric: bool
+) -> None:
+    ended(tmp_path, "stopped", config=CONFIG)
+    second = claim(tmp_path, describe(config=f"{CONFIG}run:\n  out: elsewhere\n{more}"))
+    second.release()
+    run = load_run_file(tmp_path)
+    assert run is not None
+    assert [attempt.changed for attempt in run.attempts] == [[], [line]]
+    (event,) = read_records(second.layout.events)
+    assert (event["attempt"], event["source"], event["kind"]) == (2, "launcher", "note")
+    assert (event["what"], event["changed"]) == ("settings changed since attempt 1", [line])
+    assert ("bit for bit" in event.get("why", "")) == is_numeric
+
+
+def test_an_attempt_that_died_before_its_settings_were_written(tmp_path: Path) -> None:
+    ended(tmp_path, "stopped")
+    RunLayout(tmp_path).config.unlink()
+    second = claim(tmp_path)
+    second.release()
+    assert second.run.attempts[1].changed == []
+    assert not second.layout.events.exists()
 
 
 def test_a_place_below_a_file_or_without_permission(tmp_path: Path) -> None:

@@ -30,6 +30,11 @@ def test_what_the_worker_is_told() -> None:
     assert free_arguments("sasrec", ["a=1"], Path("/r"), debug=True) == ["sasrec", "a=1", "--out", "/r", "--debug"]
 
 
+def test_what_the_line_carries_otherwise_is_not_said_again() -> None:
+    overrides = ["launch.gpus=[0, 4]", "launch={nproc: 2}", "launch.env.NCCL_DEBUG=INFO", "run.out=x", "run.seed=1"]
+    assert free_arguments("sasrec", overrides, Path("/r"), debug=False) == ["sasrec", "run.seed=1", "--out", "/r"]
+
+
 @pytest.mark.timeout(100)
 def test_the_line_really_runs_in_another_shell(tmp_path: Path) -> None:
     arguments = ["a b", "data.path='$HOME'", "x=[1, 2]"]

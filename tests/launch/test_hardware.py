@@ -7,7 +7,7 @@ import pytest
 
 from paceline.errors import ConfigError
 from paceline.launch import hardware
-from paceline.launch.hardware import Gpu, cpu_count, select_gpus, visible_gpus, visible_tokens
+from paceline.launch.hardware import Gpu, cpu_count, select_gpus, visible_tokens
 
 GPUS = [Gpu(index, f"GPU-{index}{index}{index}", "NVIDIA H200", 139.8) for index in range(4)]
 
@@ -46,10 +46,6 @@ def test_a_gpu_that_is_not_there_is_named_with_what_there_is() -> None:
         select_gpus([0], GPUS, {"CUDA_VISIBLE_DEVICES": ""})
     with pytest.raises(ConfigError, match="twice"):
         select_gpus([1, 1], GPUS, {})
-
-
-def test_an_empty_list_is_the_cpu() -> None:
-    assert visible_gpus([]) == 0
 
 
 def test_cpu_count_respects_affinity(monkeypatch: pytest.MonkeyPatch) -> None:

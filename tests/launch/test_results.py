@@ -27,9 +27,19 @@ def evaluation(split: str, step: int, value: float) -> Row:
 def test_pace_without_the_first_window_and_with_its_evidence() -> None:
     metrics = [window(9, 9.0, 1.0, attempt=1), *[window(10 * i, 5.0 - i, 10.0 * i**2) for i in range(1, 5)]]
     rows = {name: (value, evidence) for name, value, evidence in result_rows(build_run(metrics, []))}
-    assert rows["loss"] == ("1.0000", "step 40")
-    assert rows["samples/s"] == ("90", "median of 3 windows, 40 to 160")
-    assert rows["duration"][0] == "30.5 s"
+    assert rows["loss"] == ("1.0000", "metrics.csv, step 40")
+    assert rows["samples/s"] == ("90", "metrics.csv, median of 3 windows, 40 to 160")
+    assert rows["duration"] == ("30.5 s", "run.json, 2 ranks, start-up included")
+
+
+def test_a_baseline_stands_beside_the_metric_that_must_beat_it() -> None:
+    baseline = {"kind": "baseline", "split": "test", "name": "popularity", "metrics": {"ndcg_10": 0.1}}
+    for count, evidence in (({"num_samples": 2000}, "2,000 samples"), ({}, "events.jsonl")):
+        rows = result_rows(build_run([], [evaluation("test", 40, 0.15), baseline | count]))
+        assert rows[:-1] == [
+            ("test ndcg_10", "0.1500", "validation.csv, step 40, 50 samples"),
+            ("popularity test ndcg_10", "0.1000", evidence),
+        ]
 
 
 @pytest.mark.parametrize(("direction", "best"), [("max", "0.3000"), ("min", "0.1000")])

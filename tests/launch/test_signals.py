@@ -4,7 +4,8 @@ import signal
 
 import pytest
 
-from paceline.launch.signals import OperatorSignals
+from paceline.launch.signals import WORDS, OperatorSignals
+from paceline.telemetry.stop_request import EXIT_CODES
 
 
 @pytest.mark.parametrize(
@@ -25,3 +26,19 @@ def test_the_first_asks_and_the_second_kills(sent: list[signal.Signals], asked: 
             signal.raise_signal(number)
         assert (signals.asked, signals.wants_kill) == (asked, wants_kill)
     assert signal.getsignal(signal.SIGINT) is before
+
+
+@pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGINT])
+def test_what_was_ignored_stays_ignored(number: signal.Signals) -> None:
+    before = signal.signal(number, signal.SIG_IGN)
+    try:
+        with OperatorSignals() as signals:
+            signal.raise_signal(number)
+            assert signals.asked is None
+        assert signal.getsignal(number) == signal.SIG_IGN
+    finally:
+        signal.signal(number, before)
+
+
+def test_every_word_is_a_reason_to_stop() -> None:
+    assert WORDS.keys() <= EXIT_CODES.keys()

@@ -94,9 +94,26 @@ def test_target_and_overrides_give_the_same_job_again(config):
         "run.out": ("a b", "flag --out"),
         "launch.gpus": ([0, 4], "flag --gpus"),
     }
-    job = load_job(config, ["train.max_steps=5", "launch.nproc=3"], flags)
-    assert job.overrides == ("train.max_steps=5", "launch.nproc=2", 'run.out="a b"', "launch.gpus=[0, 4]")
+    job = load_job(config, ["train.max_steps=5", "launch.nproc=2"], flags)
+    assert job.overrides[:2] == ("train.max_steps=5", "launch.nproc=2")
+    assert job.overrides[2:] == ("launch.nproc=2", 'run.out="a b"', "launch.gpus=[0, 4]")
     assert load_job(job.target, job.overrides).config == job.config
+
+
+def test_an_override_and_a_flag_that_differ_are_refused_with_both(config):
+    with pytest.raises(ConfigError) as caught:
+        load_job(config, ["run.out=a"], {"run.out": ("b", "flag --out")})
+    (problem,) = caught.value.problems
+    assert problem.what == "run.out is given twice, as a and as b"
+    assert problem.where == "override 'run.out=a' and flag --out"
+
+
+def test_a_run_is_described_with_the_keys_that_change_digits(config):
+    job = load_job(config)
+    description = job.describe_run(["paceline"], job.identity())
+    assert "precision.mode" in description.numerics
+    assert "run.seed" not in description.numerics
+    assert "max_steps: 7" in description.config_text
 
 
 def test_the_same_command_finds_its_run_again(config):
