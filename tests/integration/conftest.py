@@ -38,6 +38,10 @@ TINY = (
 """A model and a data set that train hundreds of steps a second; batch and size divide by nothing."""
 
 
+WITHOUT_GPU = os.environ | {"CUDA_VISIBLE_DEVICES": ""}
+"""These tests are about ranks and processes; tests/gpu is about GPUs."""
+
+
 def tiny(*overrides: str) -> list[str]:
     """The tiny configuration with some keys replaced or added."""
     given = {text.partition("=")[0] for text in overrides}
@@ -48,7 +52,8 @@ class Zygote:
     """The process that forks ranks; see zygote.py."""
 
     def __init__(self) -> None:
-        environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": f"{HERE.parents[1]}:{HERE}"}
+        path = os.pathsep.join([str(HERE.parents[1]), str(HERE), os.environ.get("PYTHONPATH", "")])
+        environment = WITHOUT_GPU | {"OMP_NUM_THREADS": "1", "PYTHONPATH": path}
         self._process = subprocess.Popen(
             [sys.executable, str(HERE / "zygote.py")],
             stdin=subprocess.PIPE,
@@ -191,6 +196,7 @@ def paceline(tmp_path: Path) -> Iterator[Callable[..., Command]]:
             stdin=subprocess.DEVNULL,
             text=True,
             cwd=options.pop("cwd", tmp_path),
+            env=options.pop("env", WITHOUT_GPU),
             start_new_session=True,
             **options,
         )

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 from pathlib import Path
 
 import pytest
 
-from tests.integration.conftest import tiny
+from tests.integration.conftest import WITHOUT_GPU, tiny
 
 
 def refuse(paceline, *arguments: str, code: int = 2, **options) -> str:
@@ -32,7 +31,7 @@ def test_what_the_launcher_can_see_never_starts_anything(paceline, tmp_path):
     (tmp_path / "empty.inter").write_text("")
     assert "empty" in refuse(paceline, "sasrec", "data.path=empty.inter", "--out", str(root))
     assert "nccl" in refuse(paceline, "sasrec", "parallel.backend=nccl", "launch.gpus=[]", "--out", str(root))
-    assert "PACELINE_DEBUG" in refuse(paceline, "sasrec", "--out", str(root), env=os.environ | {"PACELINE_DEBUG": "1"})
+    assert "PACELINE_DEBUG" in refuse(paceline, "sasrec", "--out", str(root), env=WITHOUT_GPU | {"PACELINE_DEBUG": "1"})
     assert not root.exists(), "nothing was written"
     assert "--nproc" in refuse(paceline, "sasrec", "--nprocs", "2")
     mine = tmp_path / "mine"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import signal
 import subprocess
@@ -13,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from paceline.telemetry.reader import read_run
-from tests.integration.conftest import assert_gone, tiny, wait_for_step
+from tests.integration.conftest import WITHOUT_GPU, assert_gone, tiny, wait_for_step
 
 ENDLESS = "train.max_steps=1000000"
 
@@ -132,7 +131,7 @@ def test_the_dry_run_prints_a_command_that_runs_and_the_run_is_recorded(paceline
         capture_output=True,
         text=True,
         timeout=90,
-        env=os.environ | {"OMP_NUM_THREADS": "7"},
+        env=WITHOUT_GPU | {"OMP_NUM_THREADS": "7"},
     )
     assert done.returncode == 0, done.stderr
     assert re.search(r"step 20.*test", done.stdout), "rank 0 shows the progress under a foreign launcher"
