@@ -6,10 +6,11 @@ python -m torch.distributed.run --nnodes 1 --nproc-per-node 2 --rdzv-backend c10
 from __future__ import annotations
 
 import shlex
-import sys
 import uuid
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+
+from paceline.launch.warm import TORCHRUN
 
 WORKER_MODULE = "paceline.worker"
 
@@ -26,7 +27,7 @@ def agent_command(
 
     The address is given in numbers: `--standalone` asks for this host's name, and where that does not resolve it hangs (torch 2.13).
     """
-    command = [sys.executable, "-m", "torch.distributed.run", "--nnodes", "1", "--nproc-per-node", str(nproc)]
+    command = [*TORCHRUN, "--nnodes", "1", "--nproc-per-node", str(nproc)]
     command += ["--rdzv-backend", "c10d", "--rdzv-endpoint", "127.0.0.1:0", "--local-addr", "127.0.0.1"]
     # Without an id of our own torchrun takes the word "none"; harmless with port 0, where nobody else can join.
     if rendezvous_id is not None:

@@ -8,10 +8,7 @@ an error arrives even when the disk is full.
 from __future__ import annotations
 
 import contextlib
-import functools
-import os
 import re
-import signal
 import subprocess
 import threading
 import time
@@ -23,7 +20,7 @@ from typing import Any
 
 import psutil
 
-from paceline.parentage import die_with_parent
+from paceline.launch.warm import WarmAgent, start_process
 from paceline.telemetry.failure import parse_failure
 
 _TAIL_LINES = 400
@@ -42,19 +39,19 @@ class RankExit:
 class Agent:
     """One started agent."""
 
-    def __init__(self, command: Sequence[str], environment: Mapping[str, str], log: Path, rendezvous_id: str) -> None:
+    def __init__(
+        self,
+        command: Sequence[str],
+        environment: Mapping[str, str],
+        log: Path,
+        rendezvous_id: str,
+        warm: WarmAgent | None = None,
+    ) -> None:
         self.failures: list[dict[str, Any]] = []
         self.tail: deque[str] = deque(maxlen=_TAIL_LINES)
         self._rendezvous_id = rendezvous_id
-        self._process = subprocess.Popen(
-            command,
-            env=dict(environment),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-            preexec_fn=functools.partial(die_with_parent, os.getpid(), signal.SIGTERM),
-        )
+        taken = warm.take(command, environment) if warm is not None else None
+        self._process = taken or start_process(command, env=dict(environment), stdin=subprocess.DEVNULL)
         self._reader = threading.Thread(target=self._listen, args=(log,), name="agent-output", daemon=True)
         self._reader.start()
 

@@ -20,6 +20,7 @@ from paceline.telemetry.stop_request import write_stop_request
 
 if TYPE_CHECKING:
     from paceline.launch.progress import Progress
+    from paceline.launch.warm import WarmAgent
 
 _POLL_S = 0.1
 
@@ -34,13 +35,14 @@ class Session:
         environment: Mapping[str, str],
         rendezvous_id: str,
         signals: OperatorSignals,
+        warm: WarmAgent | None = None,
     ) -> None:
         self._claim = claim
         self._environment = environment
         self._signals = signals
         self._has_asked = False
         self._killed = False
-        self._agent = Agent(command, environment, claim.layout.launcher_log, rendezvous_id)
+        self._agent = Agent(command, environment, claim.layout.launcher_log, rendezvous_id, warm)
         self._record = threading.Thread(target=self._write_record, name="env-record", daemon=True)
         self._record.start()
 

@@ -60,7 +60,7 @@ def run(code: str, *arguments: str, cwd: Path | None = None) -> subprocess.Compl
 
 def test_the_list_is_what_it_should_be() -> None:
     modules = operator_modules()
-    for expected in ("paceline.errors", "paceline.recipes.job", "paceline.recipes.registry", "paceline.cli.train"):
+    for expected in ("paceline.errors", "paceline.recipes.job", "paceline.recipes.registry", "paceline.cli.launching"):
         assert expected in modules
     assert "paceline.recipes.sasrec.config" in modules
     assert "paceline.recipes.sasrec.model" not in modules

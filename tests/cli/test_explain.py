@@ -3,8 +3,8 @@ import json
 import pytest
 
 from paceline.cli import explain, sizes
+from paceline.cli.launching import plan_launch
 from paceline.cli.main import run_command
-from paceline.cli.train import plan_launch
 from paceline.config.describe import describe
 from paceline.errors import DataError
 from paceline.launch import placement

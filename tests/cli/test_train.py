@@ -58,7 +58,7 @@ def agent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch
         assert nproc == 2
         return [sys.executable, str(script), os.environ["MODE"], *arguments]
 
-    monkeypatch.setattr("paceline.cli.train.agent_command", command)
+    monkeypatch.setattr("paceline.cli.launching.agent_command", command)
     return monkeypatch
 
 
@@ -139,7 +139,7 @@ def test_refused_before_anything_is_written(tmp_path: Path, capfd: pytest.Captur
 
 
 def test_an_agent_that_cannot_be_started_closes_the_books(tmp_path: Path, agent: pytest.MonkeyPatch) -> None:
-    agent.setattr("paceline.cli.train.agent_command", lambda *_, **__: [str(tmp_path / "no-such-program")])
+    agent.setattr("paceline.cli.launching.agent_command", lambda *_, **__: [str(tmp_path / "no-such-program")])
     assert train(tmp_path / "run") == 4
     run = read_run(tmp_path / "run").run
     assert (run.state, run.attempts[0].exit_code) == ("failed", 4)

@@ -180,7 +180,7 @@ class Command:
         return sorted(found, key=lambda process: int(process.environ()["RANK"]))
 
     def agent(self) -> psutil.Process:
-        return next(p for p in self.descendants() if "torch.distributed.run" in p.cmdline())
+        return next(p for p in self.descendants() if "paceline.launch.warm" in p.cmdline())
 
 
 @pytest.fixture
