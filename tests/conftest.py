@@ -2,10 +2,27 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from paceline.errors import UsageError
+from paceline.telemetry.pulse import remove_pulse_directory
+from paceline.telemetry.run_file import load_run_file
+
+
+@pytest.fixture(autouse=True)
+def _no_pulses_left(tmp_path: Path) -> Iterator[None]:
+    """A run whose launcher a test killed keeps its pulses until its next attempt; here there is none."""
+    yield
+    for path in tmp_path.glob("**/run.json"):
+        with contextlib.suppress(UsageError):
+            run = load_run_file(path.parent)
+            for attempt in run.attempts if run else ():
+                remove_pulse_directory(Path(attempt.pulses))
 
 
 @pytest.fixture(scope="session")

@@ -108,7 +108,8 @@ def _run_attempt(
 
     rendezvous_id = new_rendezvous_id()
     arguments = claimed_arguments(claim.layout.root, claim.attempt, debug)
-    command = agent_command(plan.placement.world_size, arguments, rendezvous_id=rendezvous_id)
+    scratch = claim.pulses / "torchelastic"
+    command = agent_command(plan.placement.world_size, arguments, rendezvous_id=rendezvous_id, scratch=scratch)
     session = Session(claim, command, plan.environment.apply(os.environ), rendezvous_id, signals, warm)
     try:
         from paceline.launch.progress import Progress, build_console

@@ -21,7 +21,12 @@ def new_rendezvous_id() -> str:
 
 
 def agent_command(
-    nproc: int, worker_arguments: Sequence[str], *, rendezvous_id: str | None = None, module: str = WORKER_MODULE
+    nproc: int,
+    worker_arguments: Sequence[str],
+    *,
+    rendezvous_id: str | None = None,
+    scratch: Path | None = None,
+    module: str = WORKER_MODULE,
 ) -> list[str]:
     """The agent's command line; port 0 lets the system choose a free one.
 
@@ -32,6 +37,9 @@ def agent_command(
     # Without an id of our own torchrun takes the word "none"; harmless with port 0, where nobody else can join.
     if rendezvous_id is not None:
         command += ["--rdzv-id", rendezvous_id]
+    # Where torchrun puts its own files; it would otherwise leave a directory behind in the temporary one at every start.
+    if scratch is not None:
+        command += ["--log-dir", str(scratch)]
     return [*command, "-m", module, *worker_arguments]
 
 
