@@ -32,6 +32,8 @@ def storage_error(error: OSError, path: str | Path) -> PacelineError:
         return UsageError(
             f"cannot write there ({os.strerror(error.errno or 0)})", where, "choose a writable place with --out DIR"
         )
+    if error.errno == errno.ENAMETOOLONG:
+        return UsageError("the name is too long", where, "choose a shorter one with --out DIR")
     if error.errno in {errno.ENOTDIR, errno.EEXIST}:
         return UsageError("a file stands where a directory is needed", where, "choose another place with --out DIR")
     return StorageError(

@@ -17,3 +17,19 @@ def die_with_parent(parent_pid: int, death_signal: int = signal.SIGKILL) -> None
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, death_signal, 0, 0, 0)
     if os.getppid() != parent_pid:
         os._exit(1)
+
+
+def die_with_agent() -> None:
+    """For a rank: die with the agent that started it, which may have died before we could ask who it is.
+
+    An orphan has been given to a parent that is no Python program; a rank whose agent is none is left alone only by mistake.
+    """
+    parent_pid = os.getppid()
+    die_with_parent(parent_pid)
+    try:
+        with open(f"/proc/{parent_pid}/cmdline", "rb") as file:
+            command = file.read()
+    except OSError:
+        return
+    if not any(word in command for word in (b"python", b"torch", b"paceline")):
+        os._exit(1)

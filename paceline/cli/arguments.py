@@ -27,7 +27,7 @@ def launch_flags(nproc: str | None = None, gpus: str | None = None) -> dict[str,
         flags["launch.nproc"] = (plain_scalar(nproc), "flag --nproc")
     if gpus is not None:
         words = [word.strip() for word in gpus.split(",")] if gpus.strip() else []
-        if not all(word.isdigit() for word in words):
+        if not all(word.isdecimal() and word.isascii() for word in words):
             raise UsageError(f"--gpus {gpus} is not a list of GPU indices", "flag --gpus", "write it like --gpus 0,4")
         flags["launch.gpus"] = ([int(word) for word in words], "flag --gpus")
     return flags

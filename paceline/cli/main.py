@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import os
+import signal
 import sys
 from collections.abc import Sequence
 
@@ -10,6 +12,12 @@ from paceline.errors import PacelineError
 
 
 def main() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # an arrow that a terminal cannot show is no reason to end a run
+    if signal.getsignal(signal.SIGTERM) is not signal.SIG_IGN:
+        # Until a command listens for itself: SIGTERM ends it like Ctrl-C, with the same exit code.
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
     sys.exit(run_command(sys.argv[1:]))
 
 
@@ -42,15 +50,17 @@ def _say(text: str, debug: bool) -> None:
         import traceback
 
         traceback.print_exc()
-    sys.stdout.flush()
+    _flushed(0)
     print(text, file=sys.stderr)
 
 
 def _flushed(code: int) -> int:
+    if sys.stdout is None:
+        return code
     try:
         sys.stdout.flush()
-    except BrokenPipeError:
-        # Whoever read our output has gone (`paceline … | head`): the interpreter must not complain about it at exit.
+    except OSError:
+        # Whoever read our output has gone (`paceline … | head`), or its disk is full: the interpreter must not complain at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     return code

@@ -90,6 +90,14 @@ def _check_batches(config: RunConfig, given: _Given, facts: Facts) -> Iterator[P
                 given.where("train.global_batch", "train.micro_batch", "train.accumulate"),
                 f"set train.accumulate=null (it follows from the others), or train.global_batch={product}",
             )
+    largest = -(-train.global_batch // facts.world_size)
+    if train.micro_batch is None and train.accumulate is not None and train.accumulate > largest:
+        yield Problem(
+            f"{given.say('train.accumulate')} cuts a rank's {largest} samples of {given.say('train.global_batch')} "
+            f"on {_ranks(facts)} into empty micro-steps",
+            given.where("train.accumulate", "train.global_batch"),
+            f"set train.accumulate={largest} at most",
+        )
     scaling = train.lr_scaling
     if scaling.rule != "none" and scaling.base_batch is None:
         yield Problem(

@@ -20,6 +20,9 @@ Bool = StrictBool
 """`true` or `false`, never 1, "yes" or "on"."""
 
 
+Share = Annotated[float, Field(ge=0, lt=1)]
+
+
 def key(default: Any, sentence: str, fingerprint: str = OPERATIONAL, **constraints: Any) -> Any:
     """A configuration key: its default, what it does, and which class of the fingerprint it belongs to."""
     return Field(
@@ -75,7 +78,7 @@ class Data(Section):
 class Optimizer(Section):
     name: Literal["adamw", "adam", "sgd"] = key("adamw", "Update rule.", IDENTITY)
     lr: float = key(1e-3, "Learning rate at the peak of the schedule, before lr_scaling.", IDENTITY, gt=0)
-    betas: tuple[float, float] = key((0.9, 0.999), "Adam's decay rates.", IDENTITY)
+    betas: tuple[Share, Share] = key((0.9, 0.999), "Adam's decay rates.", IDENTITY)
     eps: float = key(1e-8, "Adam's denominator term.", IDENTITY, gt=0)
     momentum: float = key(0.0, "SGD's momentum.", IDENTITY, ge=0, lt=1)
     weight_decay: float = key(0.0, "Weight decay of the parameters that are not excluded by no_decay.", IDENTITY, ge=0)
@@ -138,7 +141,7 @@ class Parallel(Section):
     static_graph: Bool = key(False, "Promise DDP that every step uses the same parameters.", NUMERICS)
     find_unused: Bool = key(False, "Let DDP search for parameters without gradient in every step.", NUMERICS)
     bucket_view: Bool = key(True, "Gradients are views into DDP's buckets: one copy less.", NUMERICS)
-    timeout_s: float = key(600, "A collective that takes longer than this is an error.", gt=0)
+    timeout_s: float = key(600, "A collective that takes longer than this is an error.", gt=0, le=1e7)
     check_every: int = key(
         200,
         "Steps between two checks that the parameters are identical on all ranks, and once at the end; 0: never.",
@@ -169,7 +172,7 @@ class Evaluate(Section):
 
 class Telemetry(Section):
     log_every: int = key(10, "Steps per row of metrics.csv.", ge=1)
-    heartbeat_s: float = key(5, "Seconds between two heartbeats of each rank.", gt=0)
+    heartbeat_s: float = key(5, "Seconds between two heartbeats of each rank.", gt=0, le=86400)
     ledger: Bool = key(
         False, "Write each rank's sample ids and losses, the proof of what was trained; costs a synchronisation."
     )

@@ -108,7 +108,8 @@ def _scalar(tag: str, text: str) -> Any:
         case "bool":
             return text.lower() == "true"
         case "int":
-            return int(text, 0) if text[:2] in {"0x", "0o"} else int(text)
+            # Longer than any number that means something here; Python itself refuses thousands of digits.
+            return int(text, 0) if text[:2] in {"0x", "0o"} else int(text) if len(text) < 100 else text
         case "float":
             return float(text.lower().replace(".inf", "inf").replace(".nan", "nan"))
         case _:

@@ -35,7 +35,7 @@ class Evaluator:
         """The split's metrics, the same on every rank; None if the ranks agreed to stop in the middle."""
         samples = self._workload.evaluation_set(split)
         num_samples = self.size(split)
-        block = self._config.block
+        block = min(self._config.block, num_samples)
         num_blocks = math.ceil(num_samples / block)
         mine: list[dict[str, torch.Tensor]] = []
         model = self._strategy.model
@@ -52,7 +52,7 @@ class Evaluator:
                         return None
         finally:
             model.train(was_training)
-        outputs = self._gather(mine, num_samples, num_blocks)
+        outputs = self._gather(mine, num_samples, block)
         return dict(self._workload.metrics(split, outputs))
 
     def _score(self, samples: SampleSet, start: int, end: int) -> dict[str, torch.Tensor]:
@@ -64,16 +64,16 @@ class Evaluator:
         vote = float(self._watch.reason is not None)
         return bool(self._ranks.gather_floats([vote]).sum() > 0)
 
-    def _gather(self, mine: list[dict[str, torch.Tensor]], num_samples: int, num_blocks: int) -> dict[str, np.ndarray]:
+    def _gather(self, mine: list[dict[str, torch.Tensor]], num_samples: int, block: int) -> dict[str, np.ndarray]:
         """All samples' outputs in the order of their ids, on every rank."""
         if self._ranks.world_size == 1:
             return {name: torch.cat([part[name] for part in mine]).numpy() for name in mine[0]}
-        block, world_size = self._config.block, self._ranks.world_size
+        world_size = self._ranks.world_size
+        rounds = math.ceil(math.ceil(num_samples / block) / world_size)
         # Rank 0 always has a block; the others may have none, and learn names, types and widths from it.
         names = self._shared_names(mine)
         gathered = {}
         for name, (shape, dtype) in names.items():
-            rounds = math.ceil(num_blocks / world_size)
             padded = torch.zeros((rounds * block, *shape), dtype=dtype)
             for index, part in enumerate(mine):
                 padded[index * block : index * block + len(part[name])] = part[name]

@@ -20,6 +20,7 @@ import torch.utils.data
 from paceline.config.arithmetic import BatchPlan
 from paceline.config.sections import Data
 from paceline.engine.order import SampleOrder
+from paceline.engine.seeding import mix
 from paceline.parentage import die_with_parent
 from paceline.workload import Draw, SampleSet
 
@@ -107,7 +108,7 @@ def load_batches(
         pin_memory=device.type == "cuda" and data.pin_memory is not False,
         worker_init_fn=functools.partial(_begin_loader_process, os.getpid()),
         # Its own generator: iter(DataLoader) would otherwise draw from the global one.
-        generator=torch.Generator().manual_seed(seed),
+        generator=torch.Generator().manual_seed(mix(seed)),
     )
     return iter(loader)
 

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import datetime
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
 import torch.distributed as dist
 
 from paceline.config.sections import Parallel
-from paceline.errors import ConfigError
+from paceline.errors import ConfigError, UsageError
 from paceline.telemetry.pulse import PulseWriter
 
 
@@ -80,9 +80,7 @@ class Ranks:
 
 def join_ranks(parallel: Parallel) -> Ranks:
     """Reads the launcher's variables, takes the device and joins the process group."""
-    rank = int(os.environ.get("RANK", "0"))
-    world_size = int(os.environ.get("WORLD_SIZE", "1"))
-    local_rank = int(os.environ.get("LOCAL_RANK", "0"))
+    rank, world_size, local_rank = read_place(os.environ)
     num_gpus = torch.cuda.device_count()
     device = torch.device("cuda", local_rank % num_gpus) if num_gpus else torch.device("cpu")
     if device.type == "cuda":
@@ -104,6 +102,22 @@ def join_ranks(parallel: Parallel) -> Ranks:
         device_id=device if backend == "nccl" else None,
     )
     return Ranks(rank, world_size, local_rank, device, backend, reason)
+
+
+def read_place(environ: Mapping[str, str]) -> tuple[int, int, int]:
+    """(rank, world size, local rank) from the launcher's variables; one rank without them."""
+    names = ("RANK", "WORLD_SIZE", "LOCAL_RANK")
+    texts = [environ.get(name, default) for name, default in zip(names, ("0", "1", "0"), strict=True)]
+    where = " ".join(f"{name}={text}" for name, text in zip(names, texts, strict=True))
+    do = "start the ranks with torchrun, or unset these variables for a single one"
+    if not all(text.isdecimal() for text in texts):
+        raise UsageError("the launcher's variables are not numbers", where, do)
+    rank, world_size, local_rank = map(int, texts)
+    if rank >= world_size:
+        raise UsageError(f"there is no rank {rank} among {world_size}", where, do)
+    if world_size > 1 and "MASTER_ADDR" not in environ:
+        raise UsageError(f"{world_size} ranks without MASTER_ADDR cannot find each other", where, do)
+    return rank, world_size, local_rank
 
 
 def choose_backend(requested: str, world_size: int, local_world_size: int, num_gpus: int) -> tuple[str, str]:

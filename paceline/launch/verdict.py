@@ -70,7 +70,9 @@ def judge(evidence: Evidence) -> Verdict:
     if evidence.killed:
         reason = evidence.asked or "ctrl_c"
         return Verdict("stopped", reason, evidence.last_step, EXIT_CODES[reason])
-    if evidence.agent_exit == 0 and end is not None:
+    # An agent that was itself told to end has a failing exit code; what its ranks agreed on counts.
+    was_told = end is not None and end["reason"] in EXIT_CODES and not evidence.exits
+    if end is not None and (evidence.agent_exit == 0 or was_told):
         reason = str(end["reason"])
         return Verdict(str(end["state"]), reason, end.get("step"), EXIT_CODES.get(reason, 0))
     silent = _first_silent(evidence, records)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import paceline
 from paceline.config.contradictions import Facts, check
-from paceline.config.describe import describe
+from paceline.config.describe import describe, value_at
 from paceline.config.dump import dump_config
 from paceline.config.effects import find_idle
 from paceline.config.fingerprint import identity_of, numerics_of
@@ -59,8 +59,13 @@ class Job:
 
     @property
     def given(self) -> frozenset[str]:
-        """The keys that were not left at their default."""
-        return frozenset(name for name, origin in self.origins.items() if origin != DEFAULT)
+        """The keys that somebody gave another value than the default; a dumped configuration names every key."""
+        keys = describe(type(self.config))
+        return frozenset(
+            name
+            for name, origin in self.origins.items()
+            if origin != DEFAULT and value_at(self.config, name) != keys[name].default
+        )
 
     def idle(self, given: Collection[str]) -> list[tuple[str, str]]:
         """(key, reason) of what was given and changes nothing, on whatever machine."""

@@ -6,7 +6,9 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+import errno
+import json
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -55,7 +57,13 @@ class RunFile:
     v: int = SCHEMA
 
     def save(self, layout: RunLayout) -> None:
-        write_json(layout.run, asdict(self))
+        try:
+            write_json(layout.run, asdict(self))
+        except OSError as error:
+            if error.errno != errno.ENOSPC or not layout.run.exists():
+                raise
+            # No room beside the old one: in its place, because a run that failed for want of room must not be called running.
+            layout.run.write_text(json.dumps(asdict(self), indent=2) + "\n", encoding="utf-8")
 
 
 def load_run_file(root: Path) -> RunFile | None:
@@ -76,7 +84,13 @@ def load_run_file(root: Path) -> RunFile | None:
             "install the newer version",
         )
     try:
-        attempts = [Attempt(**attempt) for attempt in content.pop("attempts")]
-        return RunFile(**content, attempts=attempts)
-    except (KeyError, TypeError) as error:
+        attempts = [Attempt(**known_fields(Attempt, attempt)) for attempt in content["attempts"]]
+        return RunFile(**known_fields(RunFile, content) | {"attempts": attempts})
+    except (KeyError, TypeError, AttributeError) as error:
         raise damaged from error
+
+
+def known_fields(kind: type, content: dict[str, Any]) -> dict[str, Any]:
+    """What this version knows of a record; a newer one may have written more."""
+    names = {field.name for field in fields(kind)}
+    return {name: value for name, value in content.items() if name in names}

@@ -11,7 +11,7 @@ import os
 import sys
 
 from paceline.errors import Interrupted
-from paceline.parentage import die_with_parent
+from paceline.parentage import die_with_agent
 from paceline.worker.arguments import parse_arguments
 from paceline.worker.output import Output
 
@@ -19,7 +19,7 @@ from paceline.worker.output import Output
 def main(argv: list[str]) -> int:
     arguments = parse_arguments(argv)
     if "TORCHELASTIC_RUN_ID" in os.environ:
-        die_with_parent(os.getppid())
+        die_with_agent()
     output = Output()
     try:
         from paceline.worker.session import Session  # imports torch: by now the parent's death ends us, too

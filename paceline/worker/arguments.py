@@ -15,7 +15,7 @@ def parse_arguments(argv: list[str]) -> argparse.Namespace:
     parser.add_argument("target", help="a recipe or a configuration file")
     parser.add_argument("overrides", nargs="*", metavar="key=value", help="changes to the configuration")
     parser.add_argument("--out", type=Path, help="the run directory")
-    parser.add_argument("--attempt", type=int, help="the attempt for which the launcher has claimed --out")
+    parser.add_argument("--attempt", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--describe", action="store_true", help="print parameters and data sizes as JSON, and end")
     parser.add_argument("--debug", action="store_true", help="show tracebacks")
     return parser.parse_intermixed_args(argv)

@@ -17,7 +17,7 @@ from paceline.engine.failure import explain_exception
 from paceline.engine.ranks import Ranks, join_ranks
 from paceline.engine.state import Ending
 from paceline.engine.stop import StopWatch
-from paceline.files import Lock
+from paceline.files import Lock, storage_errors
 from paceline.recipes.job import Job
 from paceline.telemetry.events import EventLog, QuietLog
 from paceline.telemetry.failure import format_failure
@@ -33,7 +33,8 @@ class Session:
     def __init__(self, arguments: argparse.Namespace, output: Output) -> None:
         self._arguments = arguments
         self._output = output
-        self._rank = int(os.environ.get("RANK", "0"))
+        rank = os.environ.get("RANK", "0")
+        self._rank = int(rank) if rank.isdecimal() else 0
         self._place: Place | None = None
         self._pulse: PulseWriter | None = None
 
@@ -107,4 +108,6 @@ class Session:
     def _open_pulse(self, place: Place) -> PulseWriter:
         run = load_run_file(place.layout.root)
         assert run is not None
-        return PulseWriter(create_pulse_directory(run.id, place.attempt), self._rank, place.attempt)
+        directory = create_pulse_directory(run.id, place.attempt)
+        with storage_errors(directory):
+            return PulseWriter(directory, self._rank, place.attempt)

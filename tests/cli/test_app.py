@@ -155,3 +155,10 @@ def test_flags_are_keys_with_an_origin():
     assert launch_flags("auto", "") == {"launch.nproc": ("auto", "flag --nproc"), "launch.gpus": ([], "flag --gpus")}
     with pytest.raises(UsageError, match="--gpus"):
         launch_flags(gpus="0;1")
+
+
+def test_an_arrow_that_the_terminal_cannot_show_ends_nothing():
+    environment = os.environ | {"PYTHONIOENCODING": "ascii"}
+    command = [sys.executable, "-m", "paceline", "train", "sasrec", "launch.gpus=[]", "--dry-run"]
+    done = subprocess.run(command, capture_output=True, env=environment, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr

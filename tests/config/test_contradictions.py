@@ -132,3 +132,10 @@ def test_a_dumped_configuration_gives_every_key_and_contradicts_nothing(tmp_path
     path.write_text(dump_config(RunConfig(recipe="x")))
     resolved = resolve(RunConfig, read_layer(path))
     assert check(resolved.config, resolved.origins, CPU) == []
+
+
+def test_more_micro_steps_than_samples():
+    (problem,) = problems_of("train.global_batch=37", "train.accumulate=20", facts=Facts(2, 0))
+    assert "a rank's 19 samples" in problem.what
+    assert problem.do == "set train.accumulate=19 at most"
+    assert problems_of("train.global_batch=37", "train.accumulate=19", facts=Facts(2, 0)) == []

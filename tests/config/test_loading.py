@@ -97,7 +97,7 @@ def test_a_key_like_no_other_gets_the_sections():
         ("train.optimizer.lr=.nan", "a number > 0"),
         ("train.optimizer.lr=.inf", "a number > 0"),
         ("train.optimizer.momentum=1", "a number >= 0 and < 1"),
-        ("train.optimizer.betas=[0.9]", "a list of 2 numbers"),
+        ("train.optimizer.betas=[0.9]", "a list of 2 numbers >= 0 and < 1"),
         ("train.optimizer.no_decay=bias", "a list of texts"),
         ("launch.nproc=many", "auto or an integer >= 1"),
         ("launch.gpus=[0,-1]", "a list of integers >= 0 or null"),

@@ -8,8 +8,8 @@ import torch
 from paceline.config.sections import Precision
 from paceline.engine.effects import find_ineffective
 from paceline.engine.precision import build_precision, choose_precision
-from paceline.engine.ranks import Ranks, choose_backend
-from paceline.errors import ConfigError
+from paceline.engine.ranks import Ranks, choose_backend, read_place
+from paceline.errors import ConfigError, UsageError
 from paceline.files import read_records
 
 
@@ -59,3 +59,11 @@ def test_what_has_no_effect_on_this_machine_is_found(make_context):
     assert "one rank" in found["parallel.compression"]
     many = make_context(sections, given, world_size=2, backend="gloo")
     assert set(dict(find_ineffective(many, "fp32"))) == {"precision.tf32", "data.pin_memory"}
+
+
+def test_the_launchers_variables():
+    assert read_place({}) == (0, 1, 0)
+    assert read_place({"RANK": "3", "WORLD_SIZE": "4", "LOCAL_RANK": "1", "MASTER_ADDR": "a"}) == (3, 4, 1)
+    for bad in ({"RANK": "abc"}, {"RANK": "1"}, {"WORLD_SIZE": "2"}, {"RANK": "-1"}):
+        with pytest.raises(UsageError, match=r"numbers|no rank|MASTER_ADDR"):
+            read_place(bad)

@@ -56,3 +56,14 @@ def test_under_a_foreign_launcher_rank_0_speaks_for_all(start_ranks, tmp_path):
     notes = {event["what"].split()[0]: event["why"] for event in started.wait().events_of("note")}
     assert started.codes == [0, 0]
     assert notes["launch.nproc"] == notes["launch.omp_threads"] == "the ranks were started by another launcher"
+
+
+def test_a_worker_does_not_write_into_a_run_that_nobody_claimed_for_it(start_ranks):
+    started = start_ranks(1, "train.max_steps=2", "evaluate.block=1000000000")
+    run = started.wait()
+    assert started.codes == [0]
+    before = run.layout.metrics.read_text()
+    again = start_ranks(1, "train.max_steps=3", "--attempt", "9")
+    assert again.zygote.wait(30) == [2]
+    assert "leave --attempt out" in again.text(0)
+    assert run.layout.metrics.read_text() == before

@@ -95,3 +95,10 @@ def test_ranks_that_stumble_while_they_are_stopped_did_not_fail() -> None:
     assert (verdict.state, verdict.reason, verdict.exit_code) == ("stopped", "sigterm", 130)
     assert judge(Evidence(1, failures=[failure(StorageError("full"), 0)], asked="ctrl_c")).exit_code == 4
     assert judge(Evidence(1, exits=[RankExit(1, -9, 7)], asked="ctrl_c")).exit_code == 4
+
+
+def test_an_agent_that_was_told_to_end_is_no_failure() -> None:
+    verdict = judge(Evidence(1, events=[end("stopped", "sigterm")]))
+    assert (verdict.state, verdict.reason, verdict.exit_code) == ("stopped", "sigterm", 130)
+    killed = judge(Evidence(1, exits=[RankExit(1, -9, 4711)], events=[end("stopped", "sigterm")]))
+    assert killed.state == "failed"

@@ -128,3 +128,9 @@ def test_the_same_command_finds_its_run_again(config):
     assert other.default_root(other.identity()) != root
     named = load_job(config, ["run.out=here"])
     assert named.default_root(named.identity()) == Path("here")
+
+
+def test_a_value_that_equals_the_default_was_not_given(tmp_path):
+    job = load_job("sasrec", ["parallel.bucket_mb=25", "parallel.timeout_s=60"])
+    assert "parallel.bucket_mb" not in job.given
+    assert "parallel.timeout_s" in job.given

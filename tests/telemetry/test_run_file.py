@@ -63,3 +63,11 @@ def test_old_ones_are_still_readable(root: Path) -> None:
     assert run.recipe == "sasrec"
     assert run.state in STATES
     assert [attempt.attempt for attempt in run.attempts] == list(range(1, len(run.attempts) + 1))
+
+
+def test_fields_of_a_newer_version_are_passed_over(tmp_path: Path) -> None:
+    content = json.loads((OLD_RUNS[0] / "run.json").read_text())
+    content["colour"] = "blue"
+    content["attempts"][0]["mood"] = 7
+    (tmp_path / "run.json").write_text(json.dumps(content))
+    assert load_run_file(tmp_path) == load_run_file(OLD_RUNS[0])
