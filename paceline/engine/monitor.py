@@ -56,6 +56,7 @@ class Monitor:
         self, state: TrainState, epoch: int, outcome: Outcome, lr: float, times: WindowTimes, units: int
     ) -> None:
         """One row of metrics.csv. Gathers a few numbers from all ranks: every rank calls it at the same step."""
+        closed = time.time()  # before anything is asked of the driver, whose first answer takes a while
         samples = state.samples - self._samples_logged
         memory = memory_gib(self._ranks.device)
         gathered = self._ranks.gather_floats([units - self._units_logged, memory])
@@ -90,7 +91,7 @@ class Monitor:
             "mfu": self._mfu(num_units / times.wall_s),
             "memory_gib": peak_memory,
             "gpu_util": gpu["util"] if gpu else None,
-            "time": time.time(),
+            "time": closed,
         }
         self._metrics.write(row)
         if self._board is not None:
