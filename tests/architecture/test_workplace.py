@@ -11,7 +11,7 @@ import pytest
 
 from tests.architecture.rooms import ROOT
 
-PLACES = re.compile(r"(?<![\w.~-])/(root|work|home/\w+|Users/\w+|mnt/\w+)/|file:///")
+PLACES = re.compile(r"(?<![\w.~-])/(root|workspace|home/\w+|Users/\w+|mnt/\w+)/|file:///")
 LATER = re.compile(r"\b(TO" + r"DO|FIX" + r"ME|XX" + r"X)\b")
 
 
@@ -35,12 +35,12 @@ def test_no_file_has_it(pattern: re.Pattern[str]) -> None:
     assert [where for path in repository_files() if path != here for where in find(pattern, path)] == []
 
 
-@pytest.mark.parametrize("text", ["/root/x", "cd /home/anna/x", "'/Users/anna/x'", "=/work/main", "file:///opt"])
+@pytest.mark.parametrize("text", ["/root/x", "cd /home/anna/x", "'/Users/anna/x'", "=/workspace/x", "file:///opt"])
 def test_a_place_would_be_found(text: str) -> None:
     assert PLACES.search(text)
 
 
-@pytest.mark.parametrize("text", ["net/root/x", "https://example.org/home/x", "~/work/x", "./work/x", "framework/"])
+@pytest.mark.parametrize("text", ["net/root/x", "https://example.org/home/x", "~/workspace/x", "./workspace/x"])
 def test_other_paths_are_fine(text: str) -> None:
     assert not PLACES.search(text)
 
