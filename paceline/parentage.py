@@ -22,7 +22,7 @@ def die_with_parent(parent_pid: int, death_signal: int = signal.SIGKILL) -> None
 def die_with_agent() -> None:
     """For a rank: die with the agent that started it, which may have died before we could ask who it is.
 
-    An orphan has been given to a parent that is no Python program; a rank whose agent is none is left alone only by mistake.
+    Every agent is a Python program, and what adopts an orphan (init, a session manager) is none: that tells the two apart.
     """
     parent_pid = os.getppid()
     die_with_parent(parent_pid)

@@ -129,7 +129,6 @@ class Recipe:
     """A recipe as the operator's side sees it; importing it must not import torch."""
 
     name: str
-    summary: str
     schema: type[RunConfig]
     build: Callable[[Any], Workload]
     """from the resolved configuration; imports torch when called"""

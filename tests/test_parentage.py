@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
@@ -15,6 +16,7 @@ pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="the parent-death signal exists on Linux only"),
 ]
 
+ROOT = Path(__file__).parent.parent
 CHILD = """
 import os, sys, time
 from paceline.parentage import die_with_parent
@@ -93,3 +95,19 @@ def test_without_it_the_child_would_stay() -> None:
     finally:
         os.kill(child, signal.SIGKILL)
         parent.stdout.close()
+
+
+def test_a_rank_whose_parent_is_no_agent_is_an_orphan_and_ends(tmp_path: Path) -> None:
+    child = tmp_path / "child.py"
+    child.write_text("from paceline.parentage import die_with_agent\ndie_with_agent()\nprint('alive')\n")
+    script = tmp_path / "run.sh"
+    script.write_text('"$INTERPRETER" "$CHILD"\nexit $?\n')
+    environment = os.environ | {"INTERPRETER": sys.executable, "CHILD": str(child), "PYTHONPATH": str(ROOT)}
+    orphan = subprocess.run(
+        ["sh", str(script)], env=environment, capture_output=True, text=True, timeout=30, check=False
+    )
+    assert (orphan.returncode, orphan.stdout) == (1, "")
+    rank = subprocess.run(
+        [sys.executable, str(child)], env=environment, capture_output=True, text=True, timeout=30, check=False
+    )
+    assert (rank.returncode, rank.stdout) == (0, "alive\n"), rank.stderr

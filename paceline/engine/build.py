@@ -9,7 +9,7 @@ from paceline.engine.device_stats import peak_flops
 from paceline.engine.effects import find_ineffective
 from paceline.engine.evaluation import Evaluator
 from paceline.engine.monitor import Monitor
-from paceline.engine.optimizer import LearningRate, build_optimizer
+from paceline.engine.optimizer import LearningRate, build_optimizer, find_unmatched
 from paceline.engine.precision import build_precision
 from paceline.engine.seeding import make_deterministic, seed_model
 from paceline.engine.step import TrainStep
@@ -40,6 +40,13 @@ def build_trainer(context: Context, workload: Workload) -> Trainer:
     optimizer = build_optimizer(model, config.train.optimizer, device, events)
     for name, reason in [*context.idle, *find_ineffective(context, precision.name)]:
         events.write("note", what=f"{name} has no effect here", why=reason)
+    if "train.optimizer.no_decay" in context.given:
+        for word in find_unmatched(model, config.train.optimizer.no_decay):
+            events.write(
+                "note",
+                what=f"train.optimizer.no_decay: {word!r} has no effect here",
+                why="no parameter's name contains it",
+            )
     learning_rate = LearningRate(config.train, length.total_steps)
     timer = build_timer(device)
     step = TrainStep(context, workload, strategy, optimizer, precision, learning_rate, timer)

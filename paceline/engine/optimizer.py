@@ -26,6 +26,12 @@ def split_parameters(model: torch.nn.Module, no_decay: list[str]) -> tuple[list[
     return [name for name in names if name not in set(spared)], spared
 
 
+def find_unmatched(model: torch.nn.Module, no_decay: list[str]) -> list[str]:
+    """Words of no_decay that no parameter's name contains: misspelt, most likely."""
+    names = [name for name, _ in model.named_parameters()]
+    return [word for word in no_decay if not any(word in name for name in names)]
+
+
 def build_optimizer(
     model: torch.nn.Module, config: Optimizer, device: torch.device, events: EventLog
 ) -> torch.optim.Optimizer:

@@ -25,7 +25,6 @@ class Ranks:
 
     rank: int
     world_size: int
-    local_rank: int
     device: torch.device
     backend: str
     """nccl, gloo, or none for a single process without a group"""
@@ -89,7 +88,7 @@ def join_ranks(parallel: Parallel) -> Ranks:
         parallel.backend, world_size, int(os.environ.get("LOCAL_WORLD_SIZE", "1")), num_gpus
     )
     if backend == "none":
-        return Ranks(rank, world_size, local_rank, device, backend, reason)
+        return Ranks(rank, world_size, device, backend, reason)
     # One rank without a launcher that nevertheless asked for a backend gets a store of its own.
     store = None if "MASTER_ADDR" in os.environ else torch._C._distributed_c10d.HashStore()
     dist.init_process_group(
@@ -101,7 +100,7 @@ def join_ranks(parallel: Parallel) -> Ranks:
         world_size=-1 if store is None else 1,
         device_id=device if backend == "nccl" else None,
     )
-    return Ranks(rank, world_size, local_rank, device, backend, reason)
+    return Ranks(rank, world_size, device, backend, reason)
 
 
 def read_place(environ: Mapping[str, str]) -> tuple[int, int, int]:

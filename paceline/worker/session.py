@@ -75,7 +75,7 @@ class Session:
         elif not is_secondary:
             self._output.tell(text if self._arguments.debug else typed.render())
         if place is not None and place.claim is not None:
-            with contextlib.suppress(Exception):
+            with contextlib.suppress(Exception):  # the error we are reporting comes first
                 place.claim.finish("failed", typed.problems[0].what, step, typed.exit_code)
         return typed.exit_code
 

@@ -92,7 +92,6 @@ def make_context(tmp_path: Path) -> Callable[..., Context]:
                 {
                     "rank": 0,
                     "world_size": 1,
-                    "local_rank": 0,
                     "device": torch.device("cpu"),
                     "backend": "none",
                     "backend_reason": "test",

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from paceline.config.sections import Optimizer, Schedule, Train
-from paceline.engine.optimizer import LearningRate, build_optimizer, split_parameters
+from paceline.engine.optimizer import LearningRate, build_optimizer, find_unmatched, split_parameters
 from paceline.errors import ConfigError
 from paceline.files import read_records
 from paceline.telemetry.events import EventLog
@@ -58,3 +58,7 @@ def test_the_learning_rate_reaches_every_group():
     for step, expected in ((1, 0.25), (2, 0.5), (3, 0.5), (7, 0.25), (11, 0.0)):
         learning_rate.apply(optimizer, step)
         assert {group["lr"] for group in optimizer.param_groups} == {expected}
+
+
+def test_words_that_match_no_parameter_are_found():
+    assert find_unmatched(Small(), ["bias", "nrom", "embedding", "biass"]) == ["nrom", "biass"]

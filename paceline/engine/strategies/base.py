@@ -10,8 +10,6 @@ import torch
 class Strategy:
     """One process, no wrapper."""
 
-    name = "single"
-
     def __init__(self, model: torch.nn.Module) -> None:
         self.model = model
         """the bare model, on its device: for evaluation, checks and state"""

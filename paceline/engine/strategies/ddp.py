@@ -14,7 +14,7 @@ from paceline.engine.strategies.base import Strategy
 
 
 class DdpStrategy(Strategy):
-    name = "ddp"
+    """DistributedDataParallel around the model."""
 
     def __init__(self, model: torch.nn.Module, ranks: Ranks, parallel: Parallel) -> None:
         super().__init__(model)

@@ -141,7 +141,6 @@ def find_idle(config: SasrecConfig, given: Collection[str]) -> Iterator[tuple[st
 
 RECIPE = Recipe(
     name="sasrec",
-    summary="Sequential recommendation: causal self-attention over each user's items (SASRec).",
     schema=SasrecConfig,
     build=build,
     identify_data=identify_data,
