@@ -4,6 +4,7 @@
     ├── UsageError             2   a command, flag, path or environment that cannot be used as given
     │   ├── ConfigError        2   one or more wrong values, all reported together
     │   ├── DataError          2   a data file that is missing, empty or malformed (named with its line)
+    │   ├── CheckpointError    2   a checkpoint that is damaged, or of another run
     │   └── OccupiedError      2   a run directory that belongs to another run, or to one that is still alive
     ├── StorageError           4   a disk that filled up, or became read-only, under a running job
     ├── NonFiniteError         4   a loss or gradient that is not a number
@@ -75,6 +76,10 @@ class DataError(UsageError):
     pass
 
 
+class CheckpointError(UsageError):
+    pass
+
+
 class OccupiedError(UsageError):
     pass
 
@@ -106,6 +111,7 @@ _BY_NAME: dict[str, type[PacelineError]] = {
         UsageError,
         ConfigError,
         DataError,
+        CheckpointError,
         OccupiedError,
         StorageError,
         NonFiniteError,

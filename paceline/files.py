@@ -13,6 +13,7 @@ import fcntl
 import json
 import math
 import os
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -147,6 +148,15 @@ class Lock:
             fcntl.flock(self._descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
         except BlockingIOError:
             return False
+        return True
+
+    def acquire_within(self, seconds: float) -> bool:
+        """Takes the lock as soon as it is free; False if it was not in that time."""
+        deadline = time.monotonic() + seconds
+        while not self.acquire():
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(0.02)
         return True
 
     def release(self) -> None:

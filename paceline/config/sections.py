@@ -170,6 +170,28 @@ class Evaluate(Section):
     )
 
 
+class Best(Section):
+    metric: str | None = key(
+        None, "The metric that decides which checkpoint is best, and early stops; null: the recipe's."
+    )
+    direction: Literal["max", "min"] | None = key(None, "Whether more of it is better; null: as the recipe says.")
+
+
+class Checkpoint(Section):
+    enabled: Bool = key(True, "Write checkpoints; false: none at all, and the run cannot be resumed.")
+    every_steps: int | None = key(None, "Optimizer steps between two checkpoints; null: not by steps.", ge=1)
+    every_epochs: int | None = key(1, "Epochs between two checkpoints; null: only at stops and at the end.", ge=1)
+    keep: int = key(3, "How many of the newest checkpoints to keep, besides the best and the final one.", ge=1)
+    asynchronous: Bool = key(True, "Write while training goes on; costs a copy of the state in host memory.")
+    best: Best = key(Best(), "Which checkpoint is the best one.")
+
+
+class Supervise(Section):
+    max_restarts: int = key(
+        0, "How often a run whose rank died is brought back from its last checkpoint, in one command.", ge=0
+    )
+
+
 class Telemetry(Section):
     log_every: int = key(10, "Steps per row of metrics.csv.", ge=1)
     heartbeat_s: float = key(5, "Seconds between two heartbeats of each rank.", gt=0, le=86400)
@@ -197,5 +219,7 @@ class RunConfig(Section):
     precision: Precision = key(Precision(), "Number formats.")
     attention: Attention = key(Attention(), "Attention kernel.")
     evaluate: Evaluate = key(Evaluate(), "When and how to evaluate.")
+    checkpoint: Checkpoint = key(Checkpoint(), "When to save, and what to keep.")
     telemetry: Telemetry = key(Telemetry(), "What is written about the run.")
+    supervise: Supervise = key(Supervise(), "What to do when a rank dies.")
     stop: Stop = key(Stop(), "When to end early.")

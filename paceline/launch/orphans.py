@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import socket
-import time
 from collections.abc import Sequence
 
 import psutil
@@ -26,12 +25,12 @@ def end_orphans(layout: RunLayout, run: RunFile, wait_s: float) -> list[str]:
     """Returns when no worker of an earlier attempt lives any more; what it did, in words. The caller holds the owner lock."""
     lock = Lock(layout.workers_lock)
     try:
-        if lock.acquire() or _wait(lock, wait_s):
+        if lock.acquire_within(wait_s):
             return []
         orphans = find_orphans(layout, run.attempts[-1].attempt) if run.attempts else []
         for process in orphans:
             _signal(process)
-        if _wait(lock, _GONE_S):
+        if lock.acquire_within(_GONE_S):
             pids = ", ".join(str(process.pid) for process in orphans)
             return [f"ended worker processes left over from attempt {run.attempts[-1].attempt} (pid {pids})"]
     finally:
@@ -73,12 +72,3 @@ def _is_worker(command_line: Sequence[str]) -> bool:
 def _signal(process: psutil.Process) -> None:
     with contextlib.suppress(psutil.Error):
         process.kill()
-
-
-def _wait(lock: Lock, seconds: float) -> bool:
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        if lock.acquire():
-            return True
-        time.sleep(0.05)
-    return lock.acquire()

@@ -2,6 +2,7 @@
 
 run.json  config.yaml  origins.json  env.json  metrics.csv  validation.csv  events.jsonl
 heartbeat/rank_00000.jsonl  logs/rank_00000.log  logs/launcher.log  ledger/rank_00000.jsonl  tensorboard/
+checkpoints/step_00001000/  checkpoints/latest
 """
 
 from __future__ import annotations
@@ -52,6 +53,10 @@ class RunLayout:
         return self.root / "tensorboard"
 
     @property
+    def checkpoints(self) -> Path:
+        return self.root / "checkpoints"
+
+    @property
     def launcher_log(self) -> Path:
         return self.root / "logs" / "launcher.log"
 
@@ -64,6 +69,11 @@ class RunLayout:
     def workers_lock(self) -> Path:
         """Shared by every living worker process of the run."""
         return self.root / ".workers.lock"
+
+    @property
+    def attempt_lock(self) -> Path:
+        """Held for a moment by whoever begins an attempt, and by whoever makes a checkpoint visible as part of one."""
+        return self.root / ".attempt.lock"
 
     @property
     def stop_request(self) -> Path:

@@ -52,7 +52,10 @@ class RunFile:
     """{"fingerprint": 64 hex digits, "values": {dotted key: value}}: what makes this run this run."""
     state: str = "running"
     reason: str = ""
-    parent: str | None = None
+    parent: dict[str, Any] | None = None
+    """where a fork began: {"run": id, "root": …, "checkpoint": …, "step": …, "changed": [`key: old → new`]}"""
+    init_from: dict[str, Any] | None = None
+    """whose weights it began with: {"path": …, "digest": …}"""
     attempts: list[Attempt] = field(default_factory=list)
     v: int = SCHEMA
 
