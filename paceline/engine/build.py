@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 from paceline.config.arithmetic import Length, plan_length
+from paceline.config.nearest import nearest
+from paceline.config.sections import Best
 from paceline.engine.attention import choose_attention
+from paceline.engine.checkpoint.saver import Saver
+from paceline.engine.checkpoint.start import Start, choose_start
 from paceline.engine.context import Context
 from paceline.engine.device_stats import peak_flops
 from paceline.engine.effects import find_ineffective
@@ -12,12 +16,14 @@ from paceline.engine.monitor import Monitor
 from paceline.engine.optimizer import LearningRate, build_optimizer, find_unmatched
 from paceline.engine.precision import build_precision
 from paceline.engine.seeding import make_deterministic, seed_model
+from paceline.engine.state import TrainState
 from paceline.engine.step import TrainStep
 from paceline.engine.strategies.choice import build_strategy
 from paceline.engine.timing import build_timer
 from paceline.engine.trainer import Trainer
-from paceline.errors import DataError
-from paceline.workload import Setting, Workload
+from paceline.engine.warm_up import warm_up
+from paceline.errors import ConfigError, DataError
+from paceline.workload import Objective, Setting, Workload
 
 
 def build_trainer(context: Context, workload: Workload) -> Trainer:
@@ -29,15 +35,20 @@ def build_trainer(context: Context, workload: Workload) -> Trainer:
     if num_samples == 0:
         raise DataError("the training set is empty", "data", "check data.path and the filters of the data section")
     length = plan_length(config.train, num_samples)
-    _record_plan(context, workload, length, num_samples)
+    start = choose_start(context)
+    objective = choose_objective(config.checkpoint.best, workload)
+    state = _take_state(context, start, length, objective)
+    _record_plan(context, workload, objective, state, length, num_samples)
     device = ranks.device
     events.choice("device", "auto", str(device), "this local rank's GPU" if device.type == "cuda" else "no GPU here")
     precision = build_precision(config.precision, ranks, events)
     attention = choose_attention(config.attention.impl, events)
     seed_model(config.run.seed)
     model = workload.build_model(Setting(device, attention)).to(device)
+    start.load_model(model)
     strategy = build_strategy(model, ranks, config.parallel, events)
     optimizer = build_optimizer(model, config.train.optimizer, device, events)
+    start.load_rest(model, optimizer, precision)
     for name, reason in [*context.idle, *find_ineffective(context, precision.name)]:
         events.write("note", what=f"{name} has no effect here", why=reason)
     if "train.optimizer.no_decay" in context.given:
@@ -47,26 +58,73 @@ def build_trainer(context: Context, workload: Workload) -> Trainer:
                 what=f"train.optimizer.no_decay: {word!r} has no effect here",
                 why="no parameter's name contains it",
             )
-    learning_rate = LearningRate(config.train, length.total_steps)
+    learning_rate = LearningRate(config.train, state.horizon)
     timer = build_timer(device)
-    step = TrainStep(context, workload, strategy, optimizer, precision, learning_rate, timer)
-    evaluator = Evaluator(context, workload, strategy, precision)
-    monitor = Monitor(context, workload, peak_flops(device, precision.name, config.precision.tf32))
-    return Trainer(context, workload, strategy, length, step, learning_rate, evaluator, monitor, timer)
+    saver = Saver(context, model, optimizer, precision, state.step)
+    step = TrainStep(context, workload, strategy, optimizer, precision, learning_rate, timer, saver.hold_update)
+    evaluator = Evaluator(config, ranks, workload, strategy, precision, context.watch)
+    monitor = Monitor(context, workload, peak_flops(device, precision.name, config.precision.tf32), state.samples)
+    if strategy.rebuilds_buckets:
+        warm_up(context, workload, strategy, precision, length)
+    return Trainer(
+        context, workload, objective, state, strategy, length, step, learning_rate, evaluator, monitor, timer, saver
+    )
 
 
-def _record_plan(context: Context, workload: Workload, length: Length, num_samples: int) -> None:
+def choose_objective(config: Best, workload: Workload) -> Objective:
+    """The metric that decides which model is best: the configured one, or the recipe's."""
+    default = workload.objective
+    if config.metric is None:
+        return default
+    if config.metric not in workload.metric_names:
+        close = nearest(config.metric, workload.metric_names)
+        raise ConfigError(
+            f"checkpoint.best.metric={config.metric} is none of the recipe's metrics ({', '.join(workload.metric_names)})",
+            "checkpoint.best.metric",
+            f"use {close or default.metric}",
+        )
+    if config.direction is None and config.metric != default.metric:
+        what = f"checkpoint.best.metric={config.metric} without a direction"
+        raise ConfigError(what, "checkpoint.best", "set checkpoint.best.direction=max, or min")
+    return Objective(config.metric, config.direction or default.direction)
+
+
+def _take_state(context: Context, start: Start, length: Length, objective: Objective) -> TrainState:
+    """The counts to begin with; what the schedule and `best` refer to is settled here."""
+    state, wanted = start.state, f"{objective.direction} {objective.metric}"
+    if start.is_fork:
+        # A run of its own: its schedule, and its best, which must lie in its own directory.
+        state.best, state.best_step, state.stale_evaluations, state.objective = None, None, 0, ""
+    if state.step == 0 or start.is_fork:
+        state.horizon = length.total_steps
+    elif state.horizon != length.total_steps and context.config.train.schedule.kind != "constant":
+        context.events.write(
+            "note",
+            what=f"the schedule of the learning rate stays laid out for {state.horizon:,} steps",
+            why=f"as at the first start of this run, whose length is {length.total_steps:,} steps now; another schedule is a fork",
+        )
+    if state.objective not in ("", wanted):
+        context.events.write("note", what=f"best starts anew: it was {state.objective}, and is {wanted}")
+        state.best, state.best_step, state.stale_evaluations = None, None, 0
+    state.objective = wanted
+    return state
+
+
+def _record_plan(
+    context: Context, workload: Workload, objective: Objective, state: TrainState, length: Length, num_samples: int
+) -> None:
     plan = context.batch_plan
     context.events.write(
         "plan",
         world_size=plan.world_size,
         num_samples=num_samples,
-        start_step=0,
+        start_step=state.step,
         accumulate=plan.accumulate,
         slices=plan.sizes(),
         steps_per_epoch=length.steps_per_epoch,
         total_steps=length.total_steps,
         total_samples=length.total_samples,
+        horizon=state.horizon,
         unit=workload.unit,
-        objective={"metric": workload.objective.metric, "direction": workload.objective.direction},
+        objective={"metric": objective.metric, "direction": objective.direction},
     )

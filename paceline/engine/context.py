@@ -12,6 +12,7 @@ from paceline.engine.stop import StopWatch
 from paceline.telemetry.events import EventLog
 from paceline.telemetry.layout import RunLayout
 from paceline.telemetry.pulse import PulseWriter
+from paceline.telemetry.run_file import RunFile
 
 
 @dataclass(frozen=True)
@@ -25,6 +26,7 @@ class Context:
     """(key, reason) of those among them that change nothing on any machine"""
     ranks: Ranks
     layout: RunLayout
+    run: RunFile
     attempt: int
     events: EventLog
     watch: StopWatch

@@ -7,9 +7,11 @@ import math
 import numpy as np
 import torch
 
-from paceline.engine.context import Context
+from paceline.config.sections import RunConfig
 from paceline.engine.loader import to_device
 from paceline.engine.precision import Precision
+from paceline.engine.ranks import Ranks
+from paceline.engine.stop import StopWatch
 from paceline.engine.strategies.base import Strategy
 from paceline.workload import Draw, SampleSet, Workload
 
@@ -17,14 +19,23 @@ from paceline.workload import Draw, SampleSet, Workload
 class Evaluator:
     """Evaluates a split with the ranks sharing its blocks."""
 
-    def __init__(self, context: Context, workload: Workload, strategy: Strategy, precision: Precision) -> None:
+    def __init__(
+        self,
+        config: RunConfig,
+        ranks: Ranks,
+        workload: Workload,
+        strategy: Strategy,
+        precision: Precision,
+        watch: StopWatch | None = None,
+    ) -> None:
         self._workload = workload
         self._strategy = strategy
         self._precision = precision
-        self._ranks = context.ranks
-        self._config = context.config.evaluate
-        self._draw = Draw(context.config.run.seed, epoch=0)
-        self._watch = context.watch
+        self._ranks = ranks
+        self._config = config.evaluate
+        self._draw = Draw(config.run.seed, epoch=0)
+        self._watch = watch
+        """who may ask for a stop in the middle; None: nobody"""
 
     def size(self, split: str) -> int:
         """How many samples of a split are evaluated."""
@@ -61,7 +72,7 @@ class Evaluator:
         return {name: _widest(value.detach().cpu()) for name, value in outputs.items()}
 
     def _agreed_to_stop(self) -> bool:
-        vote = float(self._watch.reason is not None)
+        vote = float(self._watch is not None and self._watch.reason is not None)
         return bool(self._ranks.gather_floats([vote]).sum() > 0)
 
     def _gather(self, mine: list[dict[str, torch.Tensor]], num_samples: int, block: int) -> dict[str, np.ndarray]:

@@ -21,7 +21,7 @@ from paceline.workload import Workload
 class Monitor:
     """Tables and TensorBoard on rank 0, heartbeats on every rank."""
 
-    def __init__(self, context: Context, workload: Workload, peak_flops: float | None) -> None:
+    def __init__(self, context: Context, workload: Workload, peak_flops: float | None, samples: int) -> None:
         layout, ranks, config = context.layout, context.ranks, context.config.telemetry
         self._layout = layout
         self._attempt = context.attempt
@@ -31,7 +31,7 @@ class Monitor:
         self._workload = workload
         self._peak_flops = peak_flops
         self._units_logged = 0
-        self._samples_logged = 0
+        self._samples_logged = samples
         self._last: dict[str, Any] = {}
         self._metrics: Table | None = None
         self._validation: Table | None = None

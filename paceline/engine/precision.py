@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Mapping
 
 import torch
 
@@ -40,6 +41,13 @@ class Precision:
     def is_trouble(self, finite_loss: torch.Tensor, skip: torch.Tensor) -> torch.Tensor:
         """Whether the operator must hear of this step; asked after `apply`."""
         return skip > 0
+
+    def tensors(self) -> dict[str, torch.Tensor]:
+        """What a checkpoint must keep of it."""
+        return {}
+
+    def load(self, tensors: Mapping[str, torch.Tensor]) -> None:
+        """Takes back what `tensors` gave; what another mode left in a checkpoint means nothing here."""
 
 
 class Bf16(Precision):
@@ -87,6 +95,18 @@ class Fp16(Precision):
 
     def is_trouble(self, finite_loss: torch.Tensor, skip: torch.Tensor) -> torch.Tensor:
         return ~finite_loss | (self._skipped_steps >= self._MOST_IN_A_ROW)
+
+    def tensors(self) -> dict[str, torch.Tensor]:
+        return {
+            "loss_scale": self.loss_scale,
+            "good_steps": self._good_steps,
+            "skipped_steps": self._skipped_steps,
+        }
+
+    def load(self, tensors: Mapping[str, torch.Tensor]) -> None:
+        for name, own in self.tensors().items():
+            if name in tensors:
+                own.copy_(tensors[name])
 
 
 def choose_precision(requested: str, capability: tuple[int, int] | None) -> tuple[str, str]:

@@ -13,11 +13,29 @@ class TrainState:
     """optimizer steps done"""
     samples: int = 0
     """samples trained on"""
+    horizon: int = 0
+    """steps that the learning rate's schedule is laid out for; fixed at the first start, whatever length is asked for later"""
+    objective: str = ""
+    """what `best` counts: direction and metric"""
     best: float | None = None
     """the best objective so far"""
     best_step: int | None = None
     stale_evaluations: int = 0
     """evaluations since the objective last improved"""
+    evaluated_step: int | None = None
+    """the last step whose evaluation is in these counts; a stop may have come before it"""
+
+    def check(self) -> None:
+        """Raises ValueError for what no run can have written."""
+        for name in ("step", "samples", "horizon", "stale_evaluations", "best_step", "evaluated_step"):
+            value = getattr(self, name)
+            is_optional = name in ("best_step", "evaluated_step")
+            if not (is_optional and value is None) and (type(value) is not int or value < 0):
+                raise ValueError(f"{name} is {value!r}")
+        if not isinstance(self.objective, str):
+            raise ValueError(f"objective is {self.objective!r}")
+        if self.best is not None and type(self.best) not in (int, float):
+            raise ValueError(f"best is {self.best!r}")
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ The gradient is that of  sum of losses / sum of weights  over all ranks and micr
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import torch
 from torch.nn.utils import get_total_norm
@@ -35,6 +35,7 @@ class TrainStep:
         precision: Precision,
         learning_rate: LearningRate,
         timer: StepTimer,
+        hold_update: Callable[[], None],
     ) -> None:
         config = context.config
         self._workload = workload
@@ -43,6 +44,7 @@ class TrainStep:
         self._precision = precision
         self._learning_rate = learning_rate
         self._timer = timer
+        self._hold_update = hold_update
         self._ranks = context.ranks
         self._watch = context.watch
         self._pulse = context.pulse
@@ -117,6 +119,7 @@ class TrainStep:
         if self._train.clip_norm is not None:
             factor = normalize * (self._train.clip_norm / (grad_norm + 1e-6)).clamp(max=1.0)
         torch._foreach_mul_(gradients, factor)
+        self._hold_update()  # a snapshot of the weights may still be under way
         self._precision.apply(self._optimizer, skip)
         self._optimizer.zero_grad(set_to_none=True)
         return grad_norm, skip, self._precision.is_trouble(finite_loss, skip)

@@ -1,10 +1,11 @@
-"""The training loop: steps, windows, evaluations and the end, the same decisions on every rank."""
+"""The training loop: steps, windows, evaluations, checkpoints and the end, the same decisions on every rank."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 from paceline.config.arithmetic import Length
+from paceline.engine.checkpoint.saver import Saver
 from paceline.engine.context import Context
 from paceline.engine.desync import check_parameters
 from paceline.engine.evaluation import Evaluator
@@ -19,7 +20,7 @@ from paceline.engine.stop import STOP_REASONS
 from paceline.engine.strategies.base import Strategy
 from paceline.engine.timing import StepTimer
 from paceline.errors import NonFiniteError
-from paceline.workload import Workload
+from paceline.workload import Objective, Workload
 
 
 class Trainer:
@@ -29,6 +30,8 @@ class Trainer:
         self,
         context: Context,
         workload: Workload,
+        objective: Objective,
+        state: TrainState,
         strategy: Strategy,
         length: Length,
         step: TrainStep,
@@ -36,13 +39,15 @@ class Trainer:
         evaluator: Evaluator,
         monitor: Monitor,
         timer: StepTimer,
+        saver: Saver,
     ) -> None:
-        self.state = TrainState()
+        self.state = state
         self._context = context
         self._config = context.config
         self._ranks = context.ranks
         self._pulse = context.pulse
         self._workload = workload
+        self._objective = objective
         self._strategy = strategy
         self._length = length
         self._step = step
@@ -50,7 +55,7 @@ class Trainer:
         self._evaluator = evaluator
         self._monitor = monitor
         self._timer = timer
-        self._evaluated_step: int | None = None
+        self._saver = saver
         self._overflows = 0
         """steps of this window that fp16 left out"""
 
@@ -58,6 +63,8 @@ class Trainer:
         ending = self._train()
         if ending.state == "finished":
             ending = self._conclude(ending)
+        self._save()
+        self._saver.finish(self.state, is_final=ending.state == "finished")
         self._pulse.beat(self.state.step, "end")
         return ending
 
@@ -66,15 +73,15 @@ class Trainer:
 
     def _train(self) -> Ending:
         state, total = self.state, self._length.total_steps
-        if self._config.evaluate.at_start and self._evaluate_deciding() == "stop":
+        verdict = self._evaluate_deciding() if self._evaluation_is_owed() else None
+        if verdict == "stop":
             return Ending("stopped", self._agreed_reason(), state.step)
         batches = self._load_batches()
         self._strategy.module.train()
         previous: Pending | None = None
         stop: str | None = None
-        reason = "length"
         self._timer.resume()
-        while state.step < total and stop is None and reason == "length":
+        while state.step < total and stop is None and verdict is None:
             self._monitor.check()
             pending, batch_samples = self._step.run(state.step + 1, batches)
             state.step += 1
@@ -87,16 +94,19 @@ class Trainer:
             self._check(at_end=False)
             if stop is None and self._evaluation_is_due():
                 verdict = self._evaluate_deciding()
-                if verdict == "early_stop":
-                    reason = "early_stop"
-                elif verdict == "stop":
+                if verdict == "stop":
                     stop = self._agreed_reason()
+            if stop is None and self._checkpoint_is_due():
+                # What is saved must be known to be good: a step that stops the run must not be behind it when it goes on.
+                stop, previous = self._judge(pending.read()), None
+                self._save()
+            self._saver.prepare()
         if previous is not None:
             stop = self._judge(previous.read()) or stop
             self._log_window(previous.read())
         if stop is not None and state.step < total:
             return Ending("stopped", stop, state.step)
-        return Ending("finished", reason, state.step)
+        return Ending("finished", "early_stop" if verdict == "early_stop" else "length", state.step)
 
     def _load_batches(self) -> Iterator[MicroBatch]:
         config, ranks = self._config, self._ranks
@@ -159,11 +169,29 @@ class Trainer:
             self._timer.resume()
 
     def _evaluation_is_due(self) -> bool:
-        config, step = self._config.evaluate, self.state.step
-        by_steps = config.every_steps is not None and step % config.every_steps == 0
-        epochs, rest = divmod(step, self._length.steps_per_epoch)
-        by_epochs = config.every_epochs is not None and rest == 0 and epochs % config.every_epochs == 0
-        return by_steps or by_epochs
+        return self._is_due(self._config.evaluate.every_steps, self._config.evaluate.every_epochs)
+
+    def _evaluation_is_owed(self) -> bool:
+        """Before the first step: asked for there, or due at the step where a stop came first."""
+        if self.state.step == 0:
+            return self._config.evaluate.at_start
+        return self.state.evaluated_step != self.state.step and self._evaluation_is_due()
+
+    def _checkpoint_is_due(self) -> bool:
+        """By the calendar, or because this is the best model so far."""
+        config, state = self._config.checkpoint, self.state
+        return self._is_due(config.every_steps, config.every_epochs) or state.best_step == state.step
+
+    def _is_due(self, every_steps: int | None, every_epochs: int | None) -> bool:
+        by_steps = every_steps is not None and self.state.step % every_steps == 0
+        epochs, rest = divmod(self.state.step, self._length.steps_per_epoch)
+        return by_steps or (every_epochs is not None and rest == 0 and epochs % every_epochs == 0)
+
+    def _save(self) -> None:
+        self._pulse.beat(self.state.step, "checkpoint")
+        self._timer.pause()
+        self._saver.save(self.state)
+        self._timer.resume()
 
     def _evaluate_deciding(self) -> str | None:
         """Evaluates the split that decides; 'stop' if the ranks agreed to stop meanwhile, 'early_stop' if patience ran out."""
@@ -171,10 +199,9 @@ class Trainer:
         metrics = self._evaluate(split)
         if metrics is None:
             return "stop" if self._evaluator.size(split) else None
-        self._evaluated_step = self.state.step
-        objective = self._workload.objective
-        value = metrics[objective.metric]
-        if objective.better(value, self.state.best, self._config.stop.min_delta):
+        self.state.evaluated_step = self.state.step
+        value = metrics[self._objective.metric]
+        if self._objective.better(value, self.state.best, self._config.stop.min_delta):
             self.state.best, self.state.best_step, self.state.stale_evaluations = value, self.state.step, 0
         else:
             self.state.stale_evaluations += 1
@@ -194,12 +221,12 @@ class Trainer:
         return metrics
 
     def _conclude(self, ending: Ending) -> Ending:
-        """After the last step of a run that was not stopped: one last check, the splits not evaluated yet, and what to beat on them."""
+        """After the last step of a run that was not stopped: one last check, the evaluations that are left, and what to beat on them."""
         self._check(at_end=True)
-        splits = list(self._workload.splits)
-        if self._evaluated_step == self.state.step:
-            splits = splits[1:]
-        for split in splits:
+        if self.state.evaluated_step != self.state.step and self._evaluate_deciding() == "stop":
+            return Ending("stopped", self._agreed_reason(), self.state.step)
+        self._save()
+        for split in self._workload.splits[1:]:
             if self._evaluate(split) is None and self._evaluator.size(split):
                 return Ending("stopped", self._agreed_reason(), self.state.step)
         last = self._workload.splits[-1]

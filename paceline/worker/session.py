@@ -22,7 +22,7 @@ from paceline.recipes.job import Job
 from paceline.telemetry.events import EventLog, QuietLog
 from paceline.telemetry.failure import format_failure
 from paceline.telemetry.pulse import PulseWriter, create_pulse_directory
-from paceline.telemetry.run_file import load_run_file
+from paceline.telemetry.run_file import RunFile, load_run_file
 from paceline.worker.output import Output
 from paceline.worker.place import Place, take_claimed
 
@@ -89,9 +89,13 @@ class Session:
         workers_lock.acquire(shared=True)
         watch = StopWatch(place.layout, place.attempt, job.config.stop.max_hours)
         watch.start()
-        self._pulse = ranks.pulse = self._open_pulse(place)
+        run = load_run_file(place.layout.root)
+        assert run is not None
+        self._pulse = ranks.pulse = self._open_pulse(run, place.attempt)
         events = EventLog(place.layout.events, f"rank {ranks.rank}", place.attempt) if ranks.is_first else QuietLog()
-        context = Context(job.config, job.given, idle, ranks, place.layout, place.attempt, events, watch, self._pulse)
+        context = Context(
+            job.config, job.given, idle, ranks, place.layout, run, place.attempt, events, watch, self._pulse
+        )
         workload = job.recipe.build(job.config)
         job.check(Facts(ranks.world_size, torch.cuda.device_count(), len(workload.train_set())))
         trainer = build_trainer(context, workload)
@@ -105,9 +109,7 @@ class Session:
         workers_lock.release()
         return ending
 
-    def _open_pulse(self, place: Place) -> PulseWriter:
-        run = load_run_file(place.layout.root)
-        assert run is not None
-        directory = create_pulse_directory(run.id, place.attempt)
+    def _open_pulse(self, run: RunFile, attempt: int) -> PulseWriter:
+        directory = create_pulse_directory(run.id, attempt)
         with storage_errors(directory):
-            return PulseWriter(directory, self._rank, place.attempt)
+            return PulseWriter(directory, self._rank, attempt)

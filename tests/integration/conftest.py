@@ -34,6 +34,7 @@ TINY = (
     "telemetry.log_every=1",
     "telemetry.tensorboard=false",
     "evaluate.every_epochs=null",
+    "checkpoint.every_epochs=null",
 )
 """A model and a data set that train hundreds of steps a second; batch and size divide by nothing."""
 

@@ -10,6 +10,9 @@ import torch
 class Strategy:
     """One process, no wrapper."""
 
+    rebuilds_buckets = False
+    """the first iteration of a process is reduced otherwise than the others: see warm_up.py"""
+
     def __init__(self, model: torch.nn.Module) -> None:
         self.model = model
         """the bare model, on its device: for evaluation, checks and state"""

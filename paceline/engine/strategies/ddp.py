@@ -16,6 +16,8 @@ from paceline.engine.strategies.base import Strategy
 class DdpStrategy(Strategy):
     """DistributedDataParallel around the model."""
 
+    rebuilds_buckets = True
+
     def __init__(self, model: torch.nn.Module, ranks: Ranks, parallel: Parallel) -> None:
         super().__init__(model)
         self._world_size = ranks.world_size

@@ -1,0 +1,154 @@
+"""Makes a saved checkpoint visible, and takes old ones away: rank 0's part of a save, on files alone.
+
+Every rank writes its shard into a hidden directory and a small `.done` file beside it. Rank 0 waits for all of them, writes the
+manifest last, and renames the directory: a checkpoint is whole or not there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import time
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+from paceline.errors import CheckpointError, UsageError
+from paceline.files import Lock, read_json, write_json
+from paceline.telemetry.checkpoints import (
+    LINKS,
+    FileEntry,
+    Manifest,
+    list_checkpoints,
+    read_checkpoint,
+    step_name,
+    write_manifest,
+)
+from paceline.telemetry.layout import RunLayout
+from paceline.telemetry.run_file import load_run_file
+
+_POLL_S = 0.01
+_FENCE_S = 30.0
+_SAVING, _REMOVING = ".saving-", ".removing-"
+
+
+class SaveFailed(Exception):
+    """A save that came to nothing; the checkpoints before it are untouched."""
+
+
+def saving_directory(layout: RunLayout, step: int, attempt: int, count: int) -> Path:
+    """Where the ranks of one attempt collect the files of one save."""
+    return layout.checkpoints / f"{_SAVING}{step_name(step)}-{attempt}-{count}"
+
+
+def report_done(shard: Path, entry: FileEntry) -> None:
+    """Tells rank 0 that a shard is on the disk."""
+    write_json(shard.with_name(f"{shard.name}.done"), asdict(entry))
+
+
+def report_failed(shard: Path, reason: str) -> None:
+    """Tells rank 0 that a shard will not come."""
+    with contextlib.suppress(OSError):
+        shard.parent.mkdir(exist_ok=True)
+        shard.with_name(f"{shard.name}.failed").write_text(reason)
+
+
+def wait_for_shards(directory: Path, names: Sequence[str], timeout_s: float) -> dict[str, FileEntry]:
+    """The entries of all shards; SaveFailed as soon as one says that it will not come."""
+    deadline = time.monotonic() + timeout_s
+    entries: dict[str, FileEntry] = {}
+    while len(entries) < len(names):
+        for name in names:
+            if name in entries:
+                continue
+            failed = directory / f"{name}.failed"
+            if failed.exists():
+                raise SaveFailed(f"{name}: {failed.read_text() or 'not written'}")
+            with contextlib.suppress(FileNotFoundError, json.JSONDecodeError):
+                entries[name] = FileEntry(**read_json(directory / f"{name}.done"))
+        if time.monotonic() > deadline:
+            missing = ", ".join(name for name in names if name not in entries)
+            raise SaveFailed(f"{missing} did not come within {timeout_s:g} s")
+        if len(entries) < len(names):
+            time.sleep(_POLL_S)
+    return entries
+
+
+def publish(layout: RunLayout, directory: Path, manifest: Manifest) -> Path:
+    """Writes the manifest and gives the directory its name, unless a later attempt owns the run by now."""
+    for mark in directory.glob("*.done"):
+        mark.unlink()
+    sync_directory(directory)
+    write_manifest(directory, manifest)
+    sync_directory(directory)
+    target = layout.checkpoints / step_name(manifest.step)
+    fence = Lock(layout.attempt_lock)
+    try:
+        # Whoever begins an attempt writes run.json under this lock: either we are visible before it, or we see that we are late.
+        if not fence.acquire_within(_FENCE_S):
+            raise SaveFailed("somebody holds the lock of the run")
+        run = load_run_file(layout.root)
+        if run is None or run.attempts[-1].attempt != manifest.attempt:
+            raise SaveFailed(f"attempt {manifest.attempt} is over: a later one owns the run")
+        os.rename(directory, target)
+    finally:
+        fence.release()
+    sync_directory(layout.checkpoints)
+    return target
+
+
+def link(layout: RunLayout, word: str, step: int | None) -> None:
+    """Points latest, best or final to a step's checkpoint, if that is there."""
+    if step is None or not (layout.checkpoints / step_name(step)).is_dir():
+        return
+    temporary = layout.checkpoints / f".{word}.{os.getpid()}"
+    temporary.unlink(missing_ok=True)
+    temporary.symlink_to(step_name(step))
+    os.replace(temporary, layout.checkpoints / word)
+
+
+def refresh_links(layout: RunLayout, step: int, best_step: int | None) -> None:
+    """Points `latest` and `best` to where they belong; a link whose checkpoint is not there any more is taken away."""
+    link(layout, "latest", step)
+    link(layout, "best", best_step)
+    for word in LINKS:
+        path = layout.checkpoints / word
+        if path.is_symlink() and not path.exists():
+            path.unlink()
+
+
+def retire(layout: RunLayout, keep: int) -> list[int]:
+    """Removes all but the newest `keep` checkpoints and those that a link names; their steps. A damaged one counts for nothing and stays."""
+    spared = {(layout.checkpoints / word).resolve().name for word in LINKS}
+    whole = []
+    for path in list_checkpoints(layout.checkpoints):
+        with contextlib.suppress(CheckpointError, UsageError):
+            whole.append((read_checkpoint(path).step, path))
+    removed = []
+    for step, path in whole[keep:]:
+        if path.name not in spared:
+            # Out of sight first: what is half removed must not look like a damaged checkpoint.
+            hidden = path.with_name(f"{_REMOVING}{path.name}")
+            shutil.rmtree(hidden, ignore_errors=True)
+            os.rename(path, hidden)
+            shutil.rmtree(hidden, ignore_errors=True)
+            removed.append(step)
+    return removed
+
+
+def remove_leftovers(layout: RunLayout) -> None:
+    """Takes away what killed saves and removals left; when no save is under way."""
+    for prefix in (_SAVING, _REMOVING):
+        for path in layout.checkpoints.glob(f"{prefix}*"):
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def sync_directory(directory: Path) -> None:
+    """Names on the disk, too: after a power cut a file without its name is gone."""
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,84 @@
+"""Reads tensors and state out of a checkpoint or an export. Safetensors and JSON only: nothing that is read can run."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import safetensors
+import torch
+
+from paceline.engine.checkpoint.tensors import MODEL, load_weights
+from paceline.engine.state import TrainState
+from paceline.errors import CheckpointError
+from paceline.files import read_json
+from paceline.telemetry.checkpoints import STATE, Checkpoint, check_files, damaged, find_checkpoint
+
+EXPORT, EXPORT_WEIGHTS = "export.json", "model.safetensors"
+"""What an export directory holds besides its configuration."""
+
+__all__ = ["EXPORT", "EXPORT_WEIGHTS", "load_weights", "read_export", "read_state", "read_tensors", "read_weights"]
+
+
+def read_tensors(checkpoint: Checkpoint, prefix: str) -> dict[str, torch.Tensor]:
+    """The tensors whose names begin with `prefix`, by the rest of their names, in memory of their own."""
+    by_file: dict[str, list[str]] = {}
+    for name, file in checkpoint.manifest.tensors.items():
+        if name.startswith(prefix):
+            by_file.setdefault(file, []).append(name)
+    tensors = {}
+    for file, names in by_file.items():
+        try:
+            for name, tensor in _read_file(checkpoint.path / file, names):
+                tensors[name.removeprefix(prefix)] = tensor
+        except (safetensors.SafetensorError, OSError, ValueError, RuntimeError) as error:
+            raise damaged(checkpoint.path, f"{file} cannot be read ({error})") from error
+    return tensors
+
+
+def read_weights(path: Path) -> dict[str, torch.Tensor]:
+    """The weights that lie at a path: of a run's newest checkpoint, of a checkpoint, or of an export; every byte is checked."""
+    if (path / EXPORT).exists():
+        return read_export(path)
+    checkpoint = find_checkpoint(path)
+    check_files(checkpoint)
+    return read_tensors(checkpoint, MODEL)
+
+
+def read_export(path: Path) -> dict[str, torch.Tensor]:
+    """The weights of an export, after a look at their checksum."""
+    try:
+        expected = read_json(path / EXPORT)["sha256"]
+        with open(path / EXPORT_WEIGHTS, "rb") as file:
+            found = hashlib.file_digest(file, "sha256").hexdigest()
+        if found != expected:
+            raise ValueError("it does not have its checksum")
+        with safetensors.safe_open(path / EXPORT_WEIGHTS, framework="pt") as weights:
+            names = list(weights.keys())
+        return dict(_read_file(path / EXPORT_WEIGHTS, names))
+    except (safetensors.SafetensorError, OSError, ValueError, TypeError, KeyError, RecursionError) as error:
+        what = f"the export is damaged: {EXPORT_WEIGHTS} ({error})"
+        raise CheckpointError(what, str(path), "export it again with `paceline export RUN`") from error
+
+
+def read_state(checkpoint: Checkpoint) -> TrainState:
+    """Where the run was."""
+    path = checkpoint.path / STATE
+    try:
+        content = read_json(path)
+        state = TrainState(**{field.name: content[field.name] for field in dataclasses.fields(TrainState)})
+        state.check()
+    except (OSError, ValueError, TypeError, KeyError, RecursionError) as error:
+        raise damaged(checkpoint.path, f"{STATE} does not hold a state ({type(error).__name__}: {error})") from error
+    if state.step != checkpoint.step:
+        raise damaged(checkpoint.path, f"{STATE} is of step {state.step}, the manifest of step {checkpoint.step}")
+    return state
+
+
+def _read_file(path: Path, names: Iterable[str]) -> Iterator[tuple[str, torch.Tensor]]:
+    with safetensors.safe_open(path, framework="pt") as file:
+        for name in names:
+            # What comes back lies in a mapping of the file, which a later change of the file would reach.
+            yield name, file.get_tensor(name).clone()

@@ -1,0 +1,217 @@
+"""Saves the state of a run while training goes on: a snapshot now, the files behind it in a thread of each rank.
+
+saver.save(state)        # milliseconds; every rank calls it at the same step
+saver.finish(state)      # at the end: waits for what is under way, and says so if the last save failed
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import threading
+import time
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import torch
+
+import paceline
+from paceline.engine.checkpoint.publishing import (
+    SaveFailed,
+    link,
+    publish,
+    refresh_links,
+    report_done,
+    report_failed,
+    retire,
+    saving_directory,
+    wait_for_shards,
+)
+from paceline.engine.checkpoint.shard import check_room, encode_header, plan_shards, write_file
+from paceline.engine.checkpoint.snapshot import Snapshot
+from paceline.engine.checkpoint.tensors import collect_tensors, is_volatile
+from paceline.engine.context import Context
+from paceline.engine.precision import Precision
+from paceline.engine.state import TrainState
+from paceline.errors import StorageError
+from paceline.telemetry.checkpoints import STATE, Manifest, shard_name, step_name
+
+_SLOW_WAIT_S = 1.0
+
+
+@dataclass(frozen=True)
+class _Save:
+    """One save under way, as this rank sees it."""
+
+    state: TrainState
+    directory: Path
+    shards: Sequence[Sequence[str]]
+    header: bytes
+    total_bytes: int
+    stall_ms: float
+    began: float
+
+
+class Saver:
+    """Checkpoints of one run, on every rank: each writes its share, rank 0 makes them visible."""
+
+    def __init__(
+        self,
+        context: Context,
+        model: torch.nn.Module,
+        optimizer: torch.optim.Optimizer,
+        precision: Precision,
+        step: int,
+    ) -> None:
+        self._context = context
+        self._config = context.config.checkpoint
+        self._ranks = context.ranks
+        self._layout = context.layout
+        self._parts = (model, optimizer, precision)
+        self._snapshot = Snapshot(context.ranks.device)
+        self._is_free = threading.Event()  # nobody reads the snapshot
+        self._is_free.set()
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="checkpoint")
+        self._last: Future[str | None] | None = None
+        self._reserved: Future[None] | None = None
+        self._count = 0
+        self.saved_step = step
+        """the step of the newest checkpoint, saved or under way; at first the one that the run began at"""
+
+    def prepare(self) -> None:
+        """Gets the memory for snapshots beside the training, once the optimizer has its state; the first save would wait for it."""
+        if self._config.enabled and self._config.asynchronous and self._reserved is None:
+            tensors = collect_tensors(*self._parts)
+            mine = self._my_names(plan_shards(tensors, self._ranks.world_size))
+            num_bytes = sum(tensors[name].nbytes for name in mine)
+            self._reserved = self._thread.submit(self._snapshot.reserve, num_bytes)
+
+    def save(self, state: TrainState) -> None:
+        """Begins to save this moment, if it is not saved yet; the same call on every rank."""
+        if not self._config.enabled or state.step == self.saved_step:
+            return
+        began = time.perf_counter()
+        if self._last is not None and self._last.done():
+            self._last.result()  # raises what was no failure of the disk
+        self._wait_for_snapshot(state.step)
+        self._is_free.clear()
+        tensors = collect_tensors(*self._parts)
+        shards = plan_shards(tensors, self._ranks.world_size)
+        mine = self._my_names(shards)
+        self._snapshot.take([tensors[name] for name in mine], [is_volatile(name, tensors[name]) for name in mine])
+        self._count += 1
+        save = _Save(
+            TrainState(**asdict(state)),
+            saving_directory(self._layout, state.step, self._context.attempt, self._count),
+            shards,
+            encode_header(mine, tensors),
+            sum(tensor.nbytes for tensor in tensors.values()),
+            (time.perf_counter() - began) * 1e3,
+            time.perf_counter(),
+        )
+        self.saved_step = state.step
+        self._last = self._thread.submit(self._write, save)
+        if not self._config.asynchronous:
+            self._last.result()
+
+    def hold_update(self) -> None:
+        """Before every update of the weights."""
+        self._snapshot.hold_update()
+
+    def finish(self, state: TrainState, *, is_final: bool) -> None:
+        """Waits for the last save; raises if it came to nothing, because nothing later will make up for it."""
+        failure = self._last.result() if self._last is not None else None
+        if failure is not None:
+            raise StorageError(
+                f"the last checkpoint (step {self.saved_step}) was not saved: {failure}",
+                str(self._layout.checkpoints),
+                "free some space; the same command goes on from the last good checkpoint",
+            )
+        if self._ranks.is_first and is_final:
+            link(self._layout, "final", state.step)
+
+    def _my_names(self, shards: Sequence[Sequence[str]]) -> Sequence[str]:
+        return shards[self._ranks.rank] if self._ranks.rank < len(shards) else ()
+
+    def _wait_for_snapshot(self, step: int) -> None:
+        began = time.perf_counter()
+        if self._reserved is not None:
+            self._reserved.result()
+        self._is_free.wait()
+        waited_s = time.perf_counter() - began
+        if waited_s > _SLOW_WAIT_S:
+            self._context.events.write(
+                "warning",
+                what=f"training waited {waited_s:.1f} s before the checkpoint of step {step}",
+                why="the one before it was still being written; checkpoint.every_steps is too often for this disk",
+            )
+
+    def _write(self, save: _Save) -> str | None:
+        """In the thread: this rank's shard, and on rank 0 everything else. Why it failed, or None."""
+        try:
+            self._write_shard(save)
+            if self._ranks.is_first:
+                self._publish(save)
+        except (OSError, SaveFailed) as error:
+            reason = str(error) if isinstance(error, SaveFailed) else f"{os.strerror(error.errno or 0)}"
+            if self._ranks.is_first:
+                shutil.rmtree(save.directory, ignore_errors=True)
+                with contextlib.suppress(OSError):
+                    self._context.events.write(
+                        "warning",
+                        what=f"the checkpoint of step {save.state.step} was not saved: {reason}",
+                        where=str(self._layout.checkpoints),
+                        why="training goes on; the checkpoints before it are as they were",
+                    )
+            return reason
+        finally:
+            self._is_free.set()
+        return None
+
+    def _write_shard(self, save: _Save) -> None:
+        if self._ranks.rank >= len(save.shards):
+            return
+        shard = save.directory / shard_name(self._ranks.rank)
+        try:
+            check_room(self._layout.checkpoints, save.total_bytes)
+            save.directory.mkdir(exist_ok=True)
+            entry = write_file(shard, [save.header, *self._snapshot.read()])
+            self._is_free.set()
+            report_done(shard, entry)
+        except OSError as error:
+            report_failed(shard, f"{os.strerror(error.errno or 0)}")
+            raise
+
+    def _publish(self, save: _Save) -> None:
+        names = [shard_name(index) for index in range(len(save.shards))]
+        state_entry = write_file(save.directory / STATE, [json.dumps(asdict(save.state), indent=2).encode()])
+        files = wait_for_shards(save.directory, names, self._context.config.parallel.timeout_s) | {STATE: state_entry}
+        context = self._context
+        manifest = Manifest(
+            step=save.state.step,
+            run=context.run.id,
+            attempt=context.attempt,
+            world_size=self._ranks.world_size,
+            paceline=paceline.__version__,
+            identity=context.run.identity,
+            files=files,
+            tensors={name: names[index] for index, shard in enumerate(save.shards) for name in shard},
+        )
+        publish(self._layout, save.directory, manifest)
+        refresh_links(self._layout, save.state.step, save.state.best_step)
+        removed = retire(self._layout, self._config.keep)
+        context.events.write(
+            "checkpoint",
+            step=save.state.step,
+            name=step_name(save.state.step),
+            is_best=save.state.best_step == save.state.step,
+            bytes=manifest.num_bytes,
+            shards=len(names),
+            stall_ms=round(save.stall_ms, 3),
+            seconds=round(time.perf_counter() - save.began, 3),
+            removed=[step_name(step) for step in removed],
+        )

@@ -1,0 +1,90 @@
+"""One file of a checkpoint in the safetensors format, written piece by piece from a snapshot with its checksum.
+
+The library writes a file only from tensors that all lie in memory as a copy of their own; the format is a length, a JSON header and
+the bytes one after another. It is read back with the library.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import zlib
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+import torch
+
+from paceline.telemetry.checkpoints import FileEntry
+
+_TYPES = {
+    torch.float64: "F64",
+    torch.float32: "F32",
+    torch.float16: "F16",
+    torch.bfloat16: "BF16",
+    torch.int64: "I64",
+    torch.int32: "I32",
+    torch.int16: "I16",
+    torch.int8: "I8",
+    torch.uint8: "U8",
+    torch.bool: "BOOL",
+}
+_LEAST_BYTES = 16 << 20
+"""A shard smaller than this is not worth a file of its own."""
+_SPARE_BYTES = 8 << 20
+"""What a save leaves free on the disk, for the small files that everything else writes."""
+
+
+def plan_shards(tensors: Mapping[str, torch.Tensor], world_size: int) -> list[list[str]]:
+    """The names of each shard's tensors, in the order of its bytes: at most one shard per rank, of about the same size.
+
+    The widest types come first, so that every tensor begins at a multiple of its element.
+    """
+    names = sorted(tensors, key=lambda name: -tensors[name].element_size())
+    total = sum(tensors[name].nbytes for name in names)
+    count = max(1, min(world_size, total // _LEAST_BYTES))
+    shards: list[list[str]] = [[] for _ in range(count)]
+    position = 0
+    for name in names:
+        shards[min(count - 1, position * count // max(1, total))].append(name)
+        position += tensors[name].nbytes
+    return [shard for shard in shards if shard]
+
+
+def encode_header(names: Iterable[str], tensors: Mapping[str, torch.Tensor]) -> bytes:
+    """What a safetensors file begins with."""
+    entries, position = {}, 0
+    for name in names:
+        tensor = tensors[name]
+        end = position + tensor.nbytes
+        entries[name] = {"dtype": _TYPES[tensor.dtype], "shape": list(tensor.shape), "data_offsets": [position, end]}
+        position = end
+    text = json.dumps(entries, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    return len(text).to_bytes(8, "little") + text
+
+
+def check_room(directory: Path, num_bytes: int) -> None:
+    """Raises ENOSPC before anything is written if the disk cannot take so much."""
+    disk = os.statvfs(directory)
+    if disk.f_bavail * disk.f_frsize < num_bytes + _SPARE_BYTES:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(directory))
+
+
+def write_file(path: Path, pieces: Iterable[bytes | memoryview]) -> FileEntry:
+    """Writes a file and waits until it is on the disk; a part of it is taken away again when that fails."""
+    crc = size = 0
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+    try:
+        for piece in pieces:
+            crc, size = zlib.crc32(piece, crc), size + len(piece)
+            rest = memoryview(piece)
+            while len(rest):
+                rest = rest[os.write(descriptor, rest) :]
+        os.fsync(descriptor)
+    except BaseException:
+        path.unlink(missing_ok=True)
+        raise
+    finally:
+        os.close(descriptor)
+    return FileEntry(size, crc)

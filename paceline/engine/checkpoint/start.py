@@ -1,0 +1,142 @@
+"""Where a run begins: at its newest whole checkpoint, where it was forked, with somebody's weights, or at step 0.
+
+Decided by rank 0 from the run directory alone, so that every rank, and every later start, comes to the same.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from paceline.config.changes import find_changes
+from paceline.engine.checkpoint.publishing import refresh_links, remove_leftovers
+from paceline.engine.checkpoint.reading import read_state, read_tensors, read_weights
+from paceline.engine.checkpoint.tensors import MODEL, OPTIMIZER, PRECISION, load_moments, load_weights
+from paceline.engine.context import Context
+from paceline.engine.precision import Precision
+from paceline.engine.state import TrainState
+from paceline.errors import CheckpointError, PacelineError, error_from_record
+from paceline.files import storage_errors
+from paceline.telemetry.checkpoints import Checkpoint, check_files, list_checkpoints, newest_whole, read_checkpoint
+
+
+@dataclass(frozen=True)
+class Start:
+    """What a run begins with."""
+
+    state: TrainState
+    checkpoint: Checkpoint | None = None
+    """weights, moments and scales; None: a fresh model"""
+    weights: Path | None = None
+    """for a fresh run: whose weights it takes over"""
+    is_fork: bool = False
+    """the checkpoint is another run's: its schedule ends here"""
+
+    def load_model(self, model: torch.nn.Module) -> None:
+        if self.checkpoint is not None:
+            load_weights(model, read_tensors(self.checkpoint, MODEL), str(self.checkpoint.path))
+        elif self.weights is not None:
+            load_weights(model, read_weights(self.weights), str(self.weights))
+
+    def load_rest(self, model: torch.nn.Module, optimizer: torch.optim.Optimizer, precision: Precision) -> None:
+        if self.checkpoint is not None:
+            moments = read_tensors(self.checkpoint, OPTIMIZER)
+            load_moments(model, optimizer, moments, str(self.checkpoint.path))
+            precision.load(read_tensors(self.checkpoint, PRECISION))
+
+
+def choose_start(context: Context) -> Start:
+    """The same on every rank; what is wrong is raised on every rank."""
+    message: list[dict[str, Any]] = [{}]
+    if context.ranks.is_first:
+        try:
+            message[0] = _choose(context)
+        except PacelineError as error:
+            message[0] = {"error": error.to_record()}
+    if context.ranks.has_group:
+        dist.broadcast_object_list(message, src=0)
+    chosen = message[0]
+    if "error" in chosen:
+        raise error_from_record(chosen["error"])
+    if "weights" in chosen:
+        return Start(TrainState(), weights=Path(chosen["weights"]))
+    if "checkpoint" not in chosen:
+        return Start(TrainState())
+    checkpoint = read_checkpoint(Path(chosen["checkpoint"]))
+    return Start(read_state(checkpoint), checkpoint, is_fork=chosen["is_fork"])
+
+
+def _choose(context: Context) -> dict[str, Any]:
+    layout, run = context.layout, context.run
+    if context.config.checkpoint.enabled:
+        with storage_errors(layout.checkpoints):
+            layout.checkpoints.mkdir(exist_ok=True)
+            remove_leftovers(layout)
+    paths = list_checkpoints(layout.checkpoints)
+    checkpoint, passed_over = newest_whole(paths)
+    if checkpoint is None and passed_over:
+        raise CheckpointError(
+            "none of this run's checkpoints is whole: " + "; ".join(passed_over),
+            str(layout.checkpoints),
+            "start over elsewhere with --out DIR, or here after moving that directory away",
+        )
+    is_fork = False
+    if checkpoint is not None:
+        _check_identity(context, checkpoint)
+        state = read_state(checkpoint)
+        if context.config.checkpoint.enabled:
+            for path in paths[: len(passed_over)]:
+                _set_aside(path)
+            refresh_links(layout, checkpoint.step, state.best_step)
+    elif run.parent is not None:
+        checkpoint = read_checkpoint(Path(run.parent["checkpoint"]))
+        check_files(checkpoint)
+        is_fork = True
+    elif run.init_from is not None:
+        weights = str(run.init_from["path"])
+        context.events.write("resume", step=0, checkpoint=weights, what="weights only", passed_over=[])
+        return {"weights": weights}
+    else:
+        return {}
+    _record(context, checkpoint, passed_over)
+    return {"checkpoint": str(checkpoint.path), "is_fork": is_fork}
+
+
+def _check_identity(context: Context, checkpoint: Checkpoint) -> None:
+    old, new = checkpoint.manifest.identity, context.run.identity
+    if old.get("fingerprint") == new.get("fingerprint"):
+        return
+    changes = [str(change) for change in find_changes(old["values"], new.get("values", {}))]
+    raise CheckpointError(
+        "the newest checkpoint here is of another configuration; different are:\n    " + "\n    ".join(changes),
+        str(checkpoint.path),
+        "move it away, or begin from its weights with --init-from",
+    )
+
+
+def _set_aside(path: Path) -> None:
+    """A damaged checkpoint keeps its bytes and loses its name, which the step will need again."""
+    target, count = path.with_name(f"{path.name}.damaged"), 1
+    while target.exists():
+        count += 1
+        target = path.with_name(f"{path.name}.damaged-{count}")
+    with storage_errors(path):
+        os.rename(path, target)
+
+
+def _record(context: Context, checkpoint: Checkpoint, passed_over: list[str]) -> None:
+    fields: dict[str, Any] = {
+        "step": checkpoint.step,
+        "checkpoint": str(checkpoint.path),
+        "passed_over": passed_over,
+        "world_size": context.ranks.world_size,
+        "saved_world_size": checkpoint.manifest.world_size,
+    }
+    if context.ranks.world_size != checkpoint.manifest.world_size:
+        fields["why"] = "another number of ranks: the same samples, not the same bits"
+    context.events.write("resume", **fields)

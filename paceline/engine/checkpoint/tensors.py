@@ -1,0 +1,107 @@
+"""The tensors of a run by canonical names, so that any number of ranks can read what any other wrote.
+
+model.blocks.0.norm.weight      optimizer.exp_avg.blocks.0.norm.weight      precision.loss_scale
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import torch
+
+from paceline.engine.precision import Precision
+from paceline.errors import CheckpointError
+
+MODEL, OPTIMIZER, PRECISION = "model.", "optimizer.", "precision."
+_MOST_NAMED = 5
+
+
+def collect_tensors(
+    model: torch.nn.Module, optimizer: torch.optim.Optimizer, precision: Precision
+) -> dict[str, torch.Tensor]:
+    """Everything of a run that is a tensor: weights, buffers, moments, the scale of the loss. The tensors themselves, not copies."""
+    tensors = {MODEL + name: tensor for name, tensor in model_tensors(model).items()}
+    for name, parameter in model.named_parameters():
+        entries = optimizer.state.get(parameter, {})
+        tensors |= {f"{OPTIMIZER}{entry}.{name}": value for entry, value in entries.items()}
+    return tensors | {PRECISION + name: tensor for name, tensor in precision.tensors().items()}
+
+
+def is_volatile(name: str, tensor: torch.Tensor) -> bool:
+    """Whether it can change between two updates of the weights: a buffer does in a forward."""
+    return not (isinstance(tensor, torch.nn.Parameter) or name.startswith(OPTIMIZER))
+
+
+def model_tensors(model: torch.nn.Module) -> dict[str, torch.Tensor]:
+    """Parameters and persistent buffers by name; weights that share their storage once, under their first name."""
+    found: dict[int, tuple[str, torch.Tensor]] = {}
+    for name, value in model.state_dict(keep_vars=True).items():
+        assert isinstance(value, torch.Tensor), f"{name} is not a tensor: it cannot be saved"
+        found.setdefault(id(value), (name, value))
+    return dict(found.values())
+
+
+def load_weights(model: torch.nn.Module, weights: Mapping[str, torch.Tensor], where: str) -> None:
+    """Copies weights into a model that must have exactly these, in name, shape and type."""
+    targets = model_tensors(model)
+    wrong = [*_differences(targets, weights)]
+    if wrong:
+        more = f" and {len(wrong) - _MOST_NAMED} more" if len(wrong) > _MOST_NAMED else ""
+        raise CheckpointError(
+            "the weights do not fit this model: " + "; ".join(wrong[:_MOST_NAMED]) + more,
+            where,
+            "use the configuration they were trained with",
+        )
+    with torch.no_grad():
+        for name, target in targets.items():
+            target.copy_(weights[name])
+
+
+def load_moments(
+    model: torch.nn.Module, optimizer: torch.optim.Optimizer, moments: Mapping[str, torch.Tensor], where: str
+) -> None:
+    """Gives the optimizer its state back: `moments` by `entry.parameter`. Rates and decays stay as configured."""
+    parameters = dict(model.named_parameters())
+    numbers = {p: i for i, p in enumerate(p for group in optimizer.param_groups for p in group["params"])}
+    entries: dict[int, dict[str, torch.Tensor]] = {}
+    for full_name, value in moments.items():
+        entry, _, name = full_name.partition(".")
+        parameter = parameters.get(name)
+        if parameter is None or parameter not in numbers:
+            raise _unfit(f"there is no trainable parameter {name!r}", where)
+        if value.dim() and value.shape != parameter.shape:
+            raise _unfit(f"{entry} of {name} is {tuple(value.shape)}, not {tuple(parameter.shape)}", where)
+        entries.setdefault(numbers[parameter], {})[entry] = value
+    expected = _entry_names(optimizer)
+    for found in entries.values():
+        if set(found) != expected:
+            raise _unfit(f"it has {', '.join(sorted(found))}, not {', '.join(sorted(expected))}", where)
+    state: dict[str, Any] = {"state": entries, "param_groups": optimizer.state_dict()["param_groups"]}
+    optimizer.load_state_dict(state)
+
+
+def _entry_names(optimizer: torch.optim.Optimizer) -> set[str]:
+    if isinstance(optimizer, torch.optim.SGD):
+        return {"momentum_buffer"}
+    return {"exp_avg", "exp_avg_sq", "step"}
+
+
+def _unfit(reason: str, where: str) -> CheckpointError:
+    what = f"the optimizer's state does not fit: {reason}"
+    return CheckpointError(
+        what, where, "use the configuration it was trained with, or --init-from for its weights alone"
+    )
+
+
+def _differences(targets: Mapping[str, torch.Tensor], weights: Mapping[str, torch.Tensor]) -> Iterator[str]:
+    yield from (f"{name} is missing" for name in targets if name not in weights)
+    yield from (f"the model has no {name}" for name in weights if name not in targets)
+    for name, target in targets.items():
+        found = weights.get(name)
+        if found is not None and (found.shape, found.dtype) != (target.shape, target.dtype):
+            yield f"{name} is {_kind(found)}, not {_kind(target)}"
+
+
+def _kind(tensor: torch.Tensor) -> str:
+    return f"{str(tensor.dtype).removeprefix('torch.')} {tuple(tensor.shape)}"

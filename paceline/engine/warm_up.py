@@ -1,0 +1,39 @@
+"""A forward and a backward whose results are thrown away, before the first step of every start.
+
+DDP reduces the first iteration of a process in another layout of buckets than all later ones. From three ranks on, that changes the
+last bit of the sums: without this, the first step after a resume would not be the step that the uninterrupted run made.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from paceline.config.arithmetic import Length
+from paceline.engine.context import Context
+from paceline.engine.loader import load_batches, plan_requests, to_device
+from paceline.engine.order import SampleOrder
+from paceline.engine.precision import Precision
+from paceline.engine.seeding import seed_micro_step
+from paceline.engine.strategies.base import Strategy
+from paceline.workload import Workload
+
+
+def warm_up(context: Context, workload: Workload, strategy: Strategy, precision: Precision, length: Length) -> None:
+    """Runs the first micro-step of step 1, always that one, so that every start ends up with the same buckets."""
+    config, ranks, model = context.config, context.ranks, strategy.model
+    samples = workload.train_set()
+    order = SampleOrder(len(samples), config.train.global_batch, length.steps_per_epoch, config.run.seed)
+    request = next(iter(plan_requests(order, context.batch_plan, ranks.rank, 1, 1)))
+    in_process = config.data.model_copy(update={"num_workers": 0})
+    item = next(iter(load_batches(samples, iter([request]), in_process, config.run.seed, ranks.device)))
+    buffers = [(buffer, buffer.clone()) for buffer in model.buffers()]
+    strategy.module.train()
+    seed_micro_step(config.run.seed, 0, 0, ranks.rank)
+    with precision.autocast():
+        loss_sum, _ = workload.loss(strategy.module, to_device(item.batch, ranks.device))
+    precision.scale(loss_sum / config.train.global_batch).backward()  # type: ignore[no-untyped-call]
+    with torch.no_grad():
+        for buffer, before in buffers:
+            buffer.copy_(before)
+    for parameter in model.parameters():
+        parameter.grad = None
