@@ -21,6 +21,7 @@ from typing import Any
 from paceline.errors import PacelineError, StorageError, UsageError
 
 _FULL = {errno.ENOSPC, errno.EDQUOT}
+_FULL_WAIT_S = 2.0
 _FORBIDDEN = {errno.EACCES, errno.EPERM, errno.EROFS}
 
 
@@ -78,6 +79,7 @@ class LineWriter:
 
     def __init__(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
+        self._path = str(path)
         self._descriptor = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
         size = os.fstat(self._descriptor).st_size
         self.is_empty = size == 0
@@ -86,13 +88,25 @@ class LineWriter:
 
     def write(self, line: str) -> None:
         data = line.encode() + b"\n"
+        deadline = time.monotonic() + _FULL_WAIT_S
+        while not self._append(data):
+            # Full for a moment only, perhaps: a checkpoint that does not fit is taken away again.
+            if time.monotonic() > deadline:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), self._path)
+            time.sleep(0.05)
+
+    def _append(self, data: bytes) -> bool:
+        """Whether there was room. One write per line, so that readers and other writers never see half of it."""
         fcntl.flock(self._descriptor, fcntl.LOCK_EX)
         try:
-            # One write per line, so that readers and other writers never see half of it; a short one means a full disk, and is undone.
             written = os.write(self._descriptor, data)
             if written != len(data):
                 os.ftruncate(self._descriptor, os.fstat(self._descriptor).st_size - written)
-                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            return written == len(data)
+        except OSError as error:
+            if error.errno != errno.ENOSPC:
+                raise
+            return False
         finally:
             fcntl.flock(self._descriptor, fcntl.LOCK_UN)
 

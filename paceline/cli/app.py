@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 COMMANDS: dict[str, tuple[str, str]] = {
     "train": ("paceline.cli.train", "Train a recipe or configuration on one or more ranks."),
     "stop": ("paceline.cli.stop", "End a run: all ranks at one agreed step."),
+    "evaluate": ("paceline.cli.evaluate", "Evaluate a trained model, and compare with what the run logged."),
+    "export": ("paceline.cli.export", "Write a trained model as safetensors, with its configuration."),
     "explain": ("paceline.cli.explain", "Every value of a configuration, its origin, and what follows from it."),
     "bench": ("paceline.cli.bench", "The product's own measurements."),
 }

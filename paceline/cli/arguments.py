@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -14,6 +15,13 @@ Overrides = Annotated[
 ]
 Nproc = Annotated[str | None, typer.Option("--nproc", metavar="N", help="Worker processes (launch.nproc).")]
 Gpus = Annotated[str | None, typer.Option("--gpus", metavar="0,4", help="Which GPUs to use (launch.gpus).")]
+RunDirectory = Annotated[Path, typer.Argument(metavar="RUN", help="A run directory, as `paceline train` printed it.")]
+CheckpointWord = Annotated[
+    str,
+    typer.Option(
+        "--checkpoint", metavar="WORD|PATH", help="best, latest, final, a name like step_00000256, or a path."
+    ),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object, for a script.")]
 Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
 

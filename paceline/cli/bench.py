@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -11,23 +11,47 @@ from paceline.cli.arguments import Debug, Json
 from paceline.config.nearest import nearest
 from paceline.errors import UsageError
 
-BENCHES = {"startup": "time to the first step, against a bare torchrun script"}
+BENCHES = {
+    "startup": "time to the first step, against a bare torchrun script",
+    "checkpoint": "what a save costs the training",
+}
+_OPTIONS = {"startup": ("repeats", "nproc"), "checkpoint": ("repeats", "parameters", "tokens", "every")}
 
 
 def command(
     name: Annotated[str, typer.Argument(metavar="NAME", help="; ".join(f"{k}: {v}" for k, v in BENCHES.items()))],
-    repeats: Annotated[int, typer.Option("--repeats", min=1, help="Pairs of measurements.")] = 5,
-    nproc: Annotated[int, typer.Option("--nproc", min=1, help="Worker processes.")] = 2,
+    repeats: Annotated[int | None, typer.Option("--repeats", min=1, help="Pairs of starts (5), or saves (9).")] = None,
+    nproc: Annotated[int | None, typer.Option("--nproc", min=1, help="startup: worker processes (2).")] = None,
+    parameters: Annotated[
+        float | None, typer.Option("--parameters", min=1e6, help="checkpoint: size of the model (1e7).")
+    ] = None,
+    tokens: Annotated[
+        int | None,
+        typer.Option("--tokens", min=1, help="checkpoint: vectors in a batch (512 on a CPU, 8192 on a GPU)."),
+    ] = None,
+    every: Annotated[
+        int | None, typer.Option("--every", min=2, help="checkpoint: steps between two saves (20).")
+    ] = None,
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
     """Measure the product itself on this machine.
 
-    Example: paceline bench startup --repeats 5
+    Example: paceline bench checkpoint --parameters 1e7
     """
     if name not in BENCHES:
         near = nearest(name, BENCHES)
         raise UsageError(f"there is no bench {name!r}", "", f"use {near or ', '.join(BENCHES)}")
+    values = {"repeats": repeats, "nproc": nproc, "parameters": parameters, "tokens": tokens, "every": every}
+    given: dict[str, Any] = {option: value for option, value in values.items() if value is not None}
+    for option in given:
+        if option not in _OPTIONS[name]:
+            what = f"--{option} means nothing to the bench {name!r}"
+            raise UsageError(what, "command line", f"it takes --{', --'.join(_OPTIONS[name])}")
+    (_run_startup if name == "startup" else _run_checkpoint)(as_json, **given)
+
+
+def _run_startup(as_json: bool, repeats: int = 5, nproc: int = 2) -> None:
     from rich.console import Console
     from rich.progress import Progress
     from rich.table import Table
@@ -53,4 +77,35 @@ def command(
     Console().print(table)
     print(
         f"spread of the ratio {summary['ratio_lowest']} to {summary['ratio_highest']}; target at most {summary['target']}"
+    )
+
+
+def _run_checkpoint(as_json: bool, **options: Any) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    from paceline.bench.checkpoint import measure
+    from paceline.cli.asking import waiting
+
+    renamed = {"repeats": "saves", "every": "save_every"}
+    with waiting("training with saves"):
+        measured = measure(**{renamed.get(option, option): value for option, value in options.items()})
+    summary = measured.summary()
+    if as_json:
+        print(json.dumps(summary))
+        return
+    title = f"{summary['parameters']:,} parameters, {summary['tokens']:,} vectors a step, {summary['device']}"
+    table = Table("save at step", "blocked, ms", "stall, ms", "stall, steps", "on the disk after, s", title=title)
+    for stall in measured.stalls:
+        steps = f"{stall.stall_ms / measured.step_ms:.2f}"
+        table.add_row(
+            f"{stall.step}", f"{stall.blocked_ms:.1f}", f"{stall.stall_ms:.1f}", steps, f"{stall.seconds:.2f}"
+        )
+    table.add_section()
+    medians = ("blocked_ms", "stall_ms", "stall_steps", "seconds")
+    table.add_row("median", *(f"{summary[name]}" for name in medians))
+    Console().print(table)
+    print(
+        f"a step without a save takes {summary['step_ms']} ms (median of {summary['quiet_steps']}); "
+        f"a checkpoint has {summary['gigabytes']} GB; target: a stall of at most {summary['target_steps']:g} step"
     )

@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import sys
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from typing import Annotated, Any
@@ -16,7 +15,8 @@ from typing import Annotated, Any
 import typer
 
 from paceline.cli.arguments import Debug, Gpus, Json, Nproc, Overrides, Target, launch_flags
-from paceline.cli.sizes import ask_sizes, can_ask
+from paceline.cli.asking import can_ask, waiting
+from paceline.cli.sizes import ask_sizes
 from paceline.config.consequences import Consequence, plan_consequences
 from paceline.config.contradictions import Facts
 from paceline.config.describe import describe
@@ -115,7 +115,7 @@ def explain(job: Job, with_sizes: bool) -> Explanation:
     with explanation.collecting():
         root = str(job.default_root(job.identity()))
     if with_sizes and not explanation.errors:
-        with explanation.collecting(), _waiting("counting parameters and samples in a worker process"):
+        with explanation.collecting(), waiting("counting parameters and samples in a worker process"):
             explanation.sizes = ask_sizes(job.target, job.overrides)
     num_samples = explanation.sizes["num_train"] if explanation.sizes else None
     if num_samples:
@@ -157,17 +157,6 @@ def _together(errors: list[PacelineError]) -> PacelineError:
         return errors[0]
     kind = type(errors[0]) if len({type(error) for error in errors}) == 1 else UsageError
     return kind(problems=dict.fromkeys(problem for error in errors for problem in error.problems))
-
-
-@contextlib.contextmanager
-def _waiting(text: str) -> Iterator[None]:
-    if not sys.stderr.isatty():
-        yield
-        return
-    from rich.console import Console
-
-    with Console(stderr=True).status(text):
-        yield
 
 
 def _print(explanation: Explanation) -> None:

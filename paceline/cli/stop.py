@@ -17,6 +17,7 @@ from typing import Annotated
 import typer
 
 from paceline.cli.arguments import Debug
+from paceline.cli.ending import describe_ending
 from paceline.errors import PacelineError, UsageError
 from paceline.files import Lock, storage_error
 from paceline.telemetry.layout import RunLayout
@@ -34,7 +35,7 @@ def command(
     wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Wait until the run has ended.")] = True,
     debug: Debug = False,
 ) -> None:
-    """End a run: all ranks at one agreed step.
+    """End a run: all ranks at one agreed step, where they leave a checkpoint.
 
     Example: paceline stop runs/sasrec-1a2b3c4d
     """
@@ -94,9 +95,12 @@ def _wait(layout: RunLayout, attempt: Attempt) -> Attempt:
 
 
 def _say_end(layout: RunLayout, ended: Attempt) -> None:
-    at = f" at step {ended.step:,}" if ended.step is not None else ""
     if ended.state not in ("stopped", "finished"):
+        at = f" at step {ended.step:,}" if ended.step is not None else ""
         reason = ended.reason or "its launcher was killed"
         what = f"the run did not stop as asked: it failed{at} ({reason})"
-        raise PacelineError(what, str(layout.root), f"see {layout.launcher_log.parent}")
-    print(f"{ended.state}{at} ({ended.reason})")
+        do = f"see {layout.launcher_log.parent}"
+        if is_running(layout):  # it was brought back in the moment in which it was asked
+            do = f"ask again, another attempt has begun: paceline stop {layout.root}"
+        raise PacelineError(what, str(layout.root), do)
+    print(describe_ending(layout, ended.state, ended.reason, ended.step))

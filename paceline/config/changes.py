@@ -6,6 +6,7 @@ str(find_changes(settings_in(old_text), settings_in(new_text), numerics)[0])   -
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import yaml
@@ -39,6 +40,23 @@ def settings_in(text: str) -> dict[str, Any]:
     if isinstance(root, yaml.MappingNode):
         flatten(root, "", lambda _: "", layer)
     return {key: entry.value for key, entry in layer.entries.items() if entry.value != {}}
+
+
+def load_settings(file: Path) -> dict[str, Any]:
+    """The settings in a run's config.yaml; none where it cannot be read, as after a launcher that died before it wrote them."""
+    try:
+        return settings_in(file.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError):
+        return {}
+
+
+def changed_settings(old: Mapping[str, Any], text: str, numerics: Collection[str]) -> list[Change]:
+    """What a configuration changes of earlier settings; nothing where those are not known.
+
+    `run.out` is left out: whatever it says, it led to where the run is.
+    """
+    found = find_changes(old, settings_in(text), numerics) if old else []
+    return [change for change in found if change.key != "run.out"]
 
 
 def find_changes(old: Mapping[str, Any], new: Mapping[str, Any], numerics: Collection[str] = ()) -> list[Change]:

@@ -35,4 +35,11 @@ def find_idle(config: RunConfig, given: Collection[str]) -> Iterator[tuple[str, 
         idle += [
             (f"data.{name}", "data.num_workers=0 loads in the training process") for name in ("prefetch", "pin_memory")
         ]
+    if not config.checkpoint.enabled:
+        idle += [
+            (f"checkpoint.{name}", "checkpoint.enabled=false")
+            for name in ("every_steps", "every_epochs", "keep", "asynchronous")
+        ]
+    if config.checkpoint.best.metric is None:
+        idle += [("checkpoint.best.direction", "checkpoint.best.metric is not set: the recipe's has its own direction")]
     return ((key, reason) for key, reason in idle if key in given)

@@ -1,8 +1,10 @@
 """What makes a run this run: the identity of a configuration and of its data, and how two sets of values differ.
 
     identity_of(config, digest)   -> {"fingerprint": "9f2c…", "values": {"data.digest": "…", "run.seed": 0, …}}
+    may_fork_change("train.optimizer.lr")   -> True
 
-The class of each key (identity, numerics, operational) stands beside it in its section. Data counts by its content.
+The class of each key (identity, numerics, operational) stands beside it in its section. Data counts by its content, and so do the
+weights that a run begins with where it begins with another's.
 """
 
 from __future__ import annotations
@@ -16,14 +18,34 @@ from paceline.config.describe import describe
 from paceline.config.sections import IDENTITY, NUMERICS, RunConfig
 
 DATA_DIGEST = "data.digest"
+INIT_WEIGHTS = "init.weights"
+_FORK_MAY_CHANGE = (
+    "train.optimizer.",
+    "train.schedule.",
+    "train.lr_scaling.",
+    "train.clip_norm",
+    "loss.",
+    INIT_WEIGHTS,
+)
 
 
-def identity_of(config: RunConfig, data_digest: str) -> dict[str, Any]:
+def identity_of(config: RunConfig, data_digest: str, weights_digest: str | None = None) -> dict[str, Any]:
     """The fingerprint and the values that it is made of."""
     dumped = config.model_dump(mode="json")
     values = {name: _at(dumped, name) for name in _keys(type(config), IDENTITY)} | {DATA_DIGEST: data_digest}
+    if weights_digest is not None:
+        values[INIT_WEIGHTS] = weights_digest
     canonical = json.dumps(values, sort_keys=True, separators=(",", ":"))
     return {"fingerprint": hashlib.sha256(canonical.encode()).hexdigest(), "values": dict(sorted(values.items()))}
+
+
+def may_fork_change(key: str) -> bool:
+    """Whether a run that goes on from another's checkpoint may have another value of this identity key.
+
+    It may change how training goes on; not what the saved tensors and the position in the data mean. Which weights the parent began
+    with is past by then.
+    """
+    return key != "train.optimizer.name" and key.startswith(_FORK_MAY_CHANGE)
 
 
 def numerics_of(schema: type[RunConfig]) -> list[str]:

@@ -49,14 +49,16 @@ def claimed_arguments(root: Path, attempt: int, debug: bool) -> list[str]:
     return [*arguments, "--debug"] if debug else arguments
 
 
-def free_arguments(target: str, overrides: Sequence[str], root: Path, debug: bool) -> list[str]:
+def free_arguments(
+    target: str, overrides: Sequence[str], root: Path, debug: bool, origin: Sequence[str] = ()
+) -> list[str]:
     """What the worker is told when rank 0 claims the run itself: the user's own words, but for what the line says otherwise.
 
     The number of workers, the environment and --out carry the effect of `launch.*` and `run.out`; a worker that also read
-    launch.gpus would count in a list of GPUs that is narrowed already.
+    launch.gpus would count in a list of GPUs that is narrowed already. `origin` are the words that say where to begin.
     """
     kept = [text for text in overrides if not _is_said_otherwise(text.partition("=")[0].strip())]
-    arguments = [target, *kept, "--out", str(root)]
+    arguments = [target, *kept, "--out", str(root), *origin]
     return [*arguments, "--debug"] if debug else arguments
 
 

@@ -32,7 +32,8 @@ def end_orphans(layout: RunLayout, run: RunFile, wait_s: float) -> list[str]:
             _signal(process)
         if lock.acquire_within(_GONE_S):
             pids = ", ".join(str(process.pid) for process in orphans)
-            return [f"ended worker processes left over from attempt {run.attempts[-1].attempt} (pid {pids})"]
+            did = f"ended worker processes (pid {pids})" if orphans else "waited for worker processes"
+            return [f"{did} left over from attempt {run.attempts[-1].attempt}"]
     finally:
         lock.release()
     raise OccupiedError(

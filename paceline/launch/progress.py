@@ -29,6 +29,7 @@ from paceline.telemetry.pulse import read_pulse
 _PLAIN_EVERY_S = 5.0
 _STEPPING = ("data", "forward", "backward", "optimizer", "log")
 _PHASE_WORDS = {"start": "starting", "evaluate": "evaluating", "check": "comparing parameters", "end": "ending"}
+_MIB = 1 << 20
 
 
 def build_console() -> Console:
@@ -58,6 +59,7 @@ class Progress:
     ) -> None:
         self.step: int | None = None
         """the last step the pulse of rank 0 showed"""
+        self._root = layout.root
         self._attempt = attempt
         self._console = console
         self._pulses = pulses
@@ -124,12 +126,31 @@ class Progress:
             self.say(describe_plan(event))
         elif kind == "choice" and event.get("requested") != event.get("effective"):
             self.say(f"{event['about']}: {event['requested']} → {event['effective']} ({event['reason']})", "dim")
+        elif kind == "resume":
+            self._on_resume(event)
+        elif kind == "restart":
+            self.say(f"restart {event['restart']} of {event['of']}: {event['why']}", "yellow")
         elif kind == "evaluation":
             self.say(self._describe_evaluation(event), "cyan")
+        elif kind == "checkpoint":
+            best = ", the best so far" if event.get("is_best") else ""
+            size = f"{event['bytes'] / _MIB:,.1f} MiB in {event['seconds']:.1f} s"
+            self.say(f"step {event['step']:,}  checkpoint: {size}{best}", "dim")
         elif kind in ("warning", "note"):
             words = [str(event[name]) for name in ("what", "where", "why", "reason") if event.get(name)]
             words += event.get("changed", ())
             self.say(f"{kind}: " + "; ".join(words), "yellow" if kind == "warning" else "dim")
+
+    def _on_resume(self, event: Mapping[str, Any]) -> None:
+        for passed_over in event.get("passed_over", ()):
+            self.say(f"passed over {passed_over}", "yellow")
+        place = Path(event["checkpoint"])
+        where = place.relative_to(self._root) if place.is_relative_to(self._root) else place
+        if not event["step"]:
+            self.say(f"begins with the weights of {where}")
+            return
+        why = f"; {event['why']}" if event.get("why") else ""
+        self.say(f"goes on from step {event['step']:,} ({where}){why}")
 
     def _describe_evaluation(self, event: Mapping[str, Any]) -> str:
         metrics = "  ".join(f"{name} {_number(value)}" for name, value in event["metrics"].items())

@@ -1,22 +1,28 @@
-"""The table at the end of a run: its last loss, its pace, its validation and test metrics, how long it took.
+"""The table at the end of a run: its last loss, its pace, its validation and test metrics, its checkpoints, how long it took.
 
-Every number names its evidence: the file it stands in, the step or windows, the count.
+Every number names its evidence: the file it stands in, the step or windows, the count. What earlier attempts did counts as far as a
+later one went on from it.
 """
 
 from __future__ import annotations
 
+import contextlib
 import statistics
 from collections.abc import Mapping
 from typing import Any
 
 from rich.table import Table
 
-from paceline.telemetry.reader import Row, Run
+from paceline.errors import UsageError
+from paceline.telemetry.checkpoints import read_checkpoint
+from paceline.telemetry.reader import Row, Run, latest_attempt
 
 
 def results_table(run: Run, state: str) -> Table:
-    """What the last attempt came to, as rows of (what, value, evidence); run.json may be behind on its state on a full disk."""
-    table = Table(title=f"{run.run.recipe}: {state}", title_justify="left")
+    """What the run came to, as rows of (what, value, evidence); run.json may be behind on its state on a full disk."""
+    count = len(run.run.attempts)
+    attempts = f" ({count} attempts)" if count > 1 else ""
+    table = Table(title=f"{run.run.recipe}: {state}{attempts}", title_justify="left")
     table.add_column("result")
     table.add_column("value", justify="right")
     table.add_column("from", style="dim")
@@ -26,17 +32,21 @@ def results_table(run: Run, state: str) -> Table:
 
 
 def result_rows(run: Run) -> list[tuple[str, str, str]]:
-    attempt = run.run.attempts[-1]
-    metrics = [row for row in run.metrics if row["attempt"] == attempt.attempt]
     rows: list[tuple[str, str, str]] = []
-    if metrics:
-        last = metrics[-1]
+    if run.metrics:
+        last = run.metrics[-1]
         rows.append(("loss", _shown(last["loss"]), f"{run.layout.metrics.name}, step {last['step']:,}"))
-        rows.append(_pace_row(metrics, run.layout.metrics.name))
-    rows += _evaluation_rows(run, attempt.attempt)
+        # The pace of one attempt: another one may have had more ranks.
+        rows.append(
+            _pace_row([row for row in run.metrics if row["attempt"] == last["attempt"]], run.layout.metrics.name)
+        )
+    rows += _evaluation_rows(run)
+    rows += _checkpoint_rows(run)
+    attempt = run.run.attempts[-1]
     if attempt.ended is not None and rows:
         ranks = f"{attempt.world_size} rank{'' if attempt.world_size == 1 else 's'}"
-        evidence = f"{run.layout.run.name}, {ranks}, start-up included"
+        which = f", attempt {attempt.attempt}" if len(run.run.attempts) > 1 else ""
+        evidence = f"{run.layout.run.name}, {ranks}, start-up included{which}"
         rows.append(("duration", f"{attempt.ended - attempt.started:,.1f} s", evidence))
     return rows
 
@@ -51,11 +61,13 @@ def _pace_row(metrics: list[Row], file: str) -> tuple[str, str, str]:
     return ("samples/s", f"{statistics.median(windows):,.0f}", f"{file}, median of {count}, {spread}")
 
 
-def _evaluation_rows(run: Run, attempt: int) -> list[tuple[str, str, str]]:
-    evaluations = [e for e in run.events_of("evaluation", attempt=attempt) if e.get("metrics")]
+def _evaluation_rows(run: Run) -> list[tuple[str, str, str]]:
+    plans = run.events_of("plan")
+    starts = {plan["attempt"]: plan.get("start_step", 0) for plan in plans}
+    evaluations = [e for e in run.events_of("evaluation") if e.get("metrics")]
+    evaluations = latest_attempt(evaluations, starts, "step", "split")
     if not evaluations:
         return []
-    plans = run.events_of("plan", attempt=attempt)
     deciding, file = evaluations[0]["split"], run.layout.validation.name
     rows = []
     decided = [e for e in evaluations if e["split"] == deciding]
@@ -64,10 +76,20 @@ def _evaluation_rows(run: Run, attempt: int) -> list[tuple[str, str, str]]:
         rows += _metric_rows(f"best {deciding}", best, file)
     for split in dict.fromkeys(e["split"] for e in evaluations):
         rows += _metric_rows(split, [e for e in evaluations if e["split"] == split][-1], file)
-    for event in run.events_of("baseline", attempt=attempt):
+    baselines = {(event["name"], event["split"]): event for event in run.events_of("baseline")}
+    for event in baselines.values():
         label, count = f"{event['name']} {event['split']}", event.get("num_samples")
         evidence = f"{count:,} samples" if count is not None else run.layout.events.name
         rows += [(f"{label} {name}", _shown(value), evidence) for name, value in event["metrics"].items()]
+    return rows
+
+
+def _checkpoint_rows(run: Run) -> list[tuple[str, str, str]]:
+    rows = []
+    for word in ("best", "final"):
+        link = run.layout.checkpoints / word
+        with contextlib.suppress(UsageError):  # there is none
+            rows.append((f"{word} checkpoint", f"step {read_checkpoint(link).step:,}", f"checkpoints/{word}"))
     return rows
 
 

@@ -59,6 +59,15 @@ class Verdict:
     error: PacelineError | None = None
     traceback: str = field(default="", repr=False)
 
+    @property
+    def is_worth_restarting(self) -> bool:
+        """Whether another attempt may get further: a rank that died, or an exception that nobody foresaw.
+
+        What a person has to mend first (a file, a setting, a disk), what would come again (a loss that is not a number) and what was
+        asked for is not.
+        """
+        return type(self.error) in (RankLostError, PacelineError)
+
 
 def judge(evidence: Evidence) -> Verdict:
     """The verdict on an attempt whose processes have all ended."""

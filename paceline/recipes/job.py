@@ -29,7 +29,7 @@ from paceline.recipes.registry import find_recipe, recipe_names
 from paceline.workload import Recipe
 
 if TYPE_CHECKING:
-    from paceline.launch.claim import RunDescription
+    from paceline.launch.description import RunDescription
 
 Flags = Mapping[str, tuple[Any, str]]
 """dotted key -> (value, "flag --name")"""
@@ -71,9 +71,12 @@ class Job:
         """(key, reason) of what was given and changes nothing, on whatever machine."""
         return [*find_idle(self.config, given), *self.recipe.find_idle(self.config, given)]
 
-    def identity(self) -> dict[str, Any]:
-        """The fingerprint and what it is made of; reads the data to identify it, and raises DataError if it cannot."""
-        return identity_of(self.config, self.recipe.identify_data(self.config))
+    def identity(self, weights_digest: str | None = None) -> dict[str, Any]:
+        """The fingerprint and what it is made of; reads the data to identify it, and raises DataError if it cannot.
+
+        `weights_digest` says whose weights it begins with, where it does not begin with its own.
+        """
+        return identity_of(self.config, self.recipe.identify_data(self.config), weights_digest)
 
     def default_root(self, identity: Mapping[str, Any]) -> Path:
         """Where the run lives: where the configuration says, or where the same command finds it again."""
@@ -81,7 +84,7 @@ class Job:
 
     def describe_run(self, argv: Sequence[str], identity: Mapping[str, Any]) -> RunDescription:
         """What the run directory will say about this job."""
-        from paceline.launch.claim import RunDescription
+        from paceline.launch.description import RunDescription
 
         name, numerics = self.config.run.name, numerics_of(self.recipe.schema)
         return RunDescription(

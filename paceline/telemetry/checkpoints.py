@@ -14,11 +14,12 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import json
 import os
 import re
 import time
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -92,16 +93,18 @@ def shard_name(index: int) -> str:
 
 def list_checkpoints(directory: Path) -> list[Path]:
     """The checkpoint directories of a run, the newest step first; links and leftovers of unfinished saves are not among them."""
-    try:
-        entries = list(os.scandir(directory))
-    except FileNotFoundError:
-        return []
-    found = [(int(match[1]), Path(entry.path)) for entry in entries if (match := _STEP_NAME.fullmatch(entry.name))]
-    return [path for _, path in sorted(found, reverse=True) if path.is_dir() and not path.is_symlink()]
+    with _reading(directory):
+        try:
+            entries = list(os.scandir(directory))
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+        found = [(int(match[1]), Path(entry.path)) for entry in entries if (match := _STEP_NAME.fullmatch(entry.name))]
+        return [path for _, path in sorted(found, reverse=True) if path.is_dir() and not path.is_symlink()]
 
 
 def write_manifest(directory: Path, manifest: Manifest) -> None:
-    write_json(directory / MANIFEST, asdict(manifest))
+    content = asdict(manifest)
+    write_json(directory / MANIFEST, content | {"crc32": _digest(content)})
 
 
 def read_checkpoint(path: Path) -> Checkpoint:
@@ -115,7 +118,7 @@ def read_checkpoint(path: Path) -> Checkpoint:
         raise UsageError(what, str(path), "install the newer version")
     try:
         return Checkpoint(path, _parse_manifest(content))
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError) as error:
         raise damaged(path, f"{MANIFEST} is not a manifest ({error})") from error
 
 
@@ -139,7 +142,9 @@ def find_checkpoint(path: Path, word: str = "latest") -> Checkpoint:
 
     `latest` is the newest one whose files are whole, whatever the link says.
     """
-    if (path / MANIFEST).exists() or _STEP_NAME.fullmatch(path.resolve().name):
+    with _reading(path):
+        is_checkpoint = (path / MANIFEST).exists() or _STEP_NAME.fullmatch(path.resolve().name)
+    if is_checkpoint:
         return read_checkpoint(path)
     layout = RunLayout(path)
     paths = list_checkpoints(layout.checkpoints)
@@ -158,13 +163,17 @@ def find_checkpoint(path: Path, word: str = "latest") -> Checkpoint:
     return read_checkpoint(link.resolve())
 
 
-def newest_whole(paths: list[Path]) -> tuple[Checkpoint | None, list[str]]:
+def newest_whole(
+    paths: list[Path], check: Callable[[Checkpoint], None] = check_files
+) -> tuple[Checkpoint | None, list[str]]:
     """The first of these (newest first) that is whole, and what is wrong with those before it, by name."""
     passed_over: list[str] = []
     for path in paths:
         try:
             checkpoint = read_checkpoint(path)
-            check_files(checkpoint)
+            if path.name != step_name(checkpoint.step):  # its own step would be saved again, and find no place
+                raise damaged(path, f"{MANIFEST} is of step {checkpoint.step}")
+            check(checkpoint)
             return checkpoint, passed_over
         except CheckpointError as error:
             passed_over.append(f"{path.name}: {error.problems[0].what}")
@@ -177,7 +186,14 @@ def damaged(path: Path, reason: str) -> CheckpointError:
     return CheckpointError(f"the checkpoint is damaged: {reason}", str(path), do)
 
 
-def _parse_manifest(content: Mapping[str, Any]) -> Manifest:
+def _digest(content: dict[str, Any]) -> int:
+    """The manifest's own checksum: nothing else would notice a changed byte in it."""
+    return zlib.crc32(json.dumps(content, sort_keys=True, default=str).encode())
+
+
+def _parse_manifest(content: dict[str, Any]) -> Manifest:
+    if content.pop("crc32") != _digest(content):
+        raise ValueError("it does not have its checksum")
     files = {}
     for name, entry in content["files"].items():
         if not _FILE_NAME.fullmatch(name):  # nothing outside the directory, whatever a manifest says

@@ -24,9 +24,11 @@ from paceline.engine.state import Ending
 from paceline.errors import PacelineError, UsageError
 from paceline.files import storage_errors, write_json
 from paceline.launch.claim import AlreadyFinished, Claim, claim_run
+from paceline.launch.origin import Wish, plan_origin
 from paceline.launch.progress import Progress
 from paceline.launch.record import describe_environment
 from paceline.launch.results import results_table
+from paceline.launch.weights import find_weights
 from paceline.recipes.job import Job
 from paceline.telemetry.layout import RunLayout
 from paceline.telemetry.reader import read_run
@@ -59,15 +61,20 @@ def claim_together(arguments: argparse.Namespace, job: Job, ranks: Ranks) -> Pla
 
 def idle_launch_keys(job: Job) -> list[tuple[str, str]]:
     """(key, reason) of what was given for a launcher that is not there."""
-    return [(name, "the ranks were started by another launcher") for name in job.given if name.startswith("launch.")]
+    keys = [name for name in sorted(job.given) if name.startswith("launch.") or name == "supervise.max_restarts"]
+    return [(name, "the ranks were started by another launcher") for name in keys]
 
 
 def _claim(arguments: argparse.Namespace, job: Job, world_size: int) -> Claim:
-    identity = job.identity()
-    root = arguments.out or job.default_root(identity)
+    wish = Wish(arguments.resume, arguments.init_from)
+    out = arguments.out or job.config.run.out
+    weights = find_weights(wish.init_from, out) if wish.init_from is not None else None
+    identity = job.identity(weights.digest if weights is not None else None)
+    root = Path(arguments.out or job.default_root(identity))
     argv = [os.path.basename(sys.executable), "-m", "paceline.worker", *sys.argv[1:]]
     description = job.describe_run(argv, identity)
-    claim = claim_run(Path(root), description, world_size)
+    origin = plan_origin(wish, root, bool(out), description, weights)
+    claim = claim_run(root, description, world_size, origin)
     if isinstance(claim, AlreadyFinished):
         raise UsageError(
             f"this run has already finished ({claim.run.reason})", str(root), "choose another directory with --out DIR"

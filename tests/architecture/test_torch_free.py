@@ -84,6 +84,8 @@ def test_the_engine_would_be_noticed() -> None:
         ("--help", "Commands:"),
         ("train --help", "KEY=VALUE"),
         ("stop --help", "RUN"),
+        ("evaluate --help", "RUN"),
+        ("export --help", "RUN"),
         ("explain --help", "KEY=VALUE"),
         ("bench --help", "NAME"),
         ("explain sasrec train.max_steps=900 --nproc 2", "override 'train.max_steps=900'"),

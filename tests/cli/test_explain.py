@@ -135,9 +135,3 @@ def test_a_workers_error_arrives_as_it_was_there():
     with pytest.raises(DataError) as caught:
         sizes.ask_sizes("sasrec", ["data.path=no/such/file.txt"])
     assert "no/such/file.txt" in caught.value.problems[0].where
-
-
-def test_a_worker_that_dies_without_a_word_of_ours():
-    error = sizes.read_failure("Traceback …\nSegmentation fault\n\n", "python -m paceline.worker x")
-    assert "Segmentation fault" in error.problems[0].what
-    assert error.problems[0].where == "python -m paceline.worker x"

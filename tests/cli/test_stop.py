@@ -12,15 +12,18 @@ import pytest
 
 from paceline.cli.main import run_command
 from paceline.files import Lock, write_json
-from paceline.launch.claim import Claim, RunDescription, claim_run
+from paceline.launch.claim import Claim, claim_run
+from paceline.launch.description import RunDescription
 from paceline.telemetry.pulse import remove_pulse_directory
 from paceline.telemetry.run_file import load_run_file
 from paceline.telemetry.stop_request import read_stop_request
+from tests.launch.saved import save_checkpoint
 
 OWNER = """
 import sys, time
 from pathlib import Path
-from paceline.launch.claim import RunDescription, claim_run
+from paceline.launch.claim import claim_run
+from paceline.launch.description import RunDescription
 from paceline.telemetry.stop_request import read_stop_request
 DESCRIPTION = RunDescription("toy", "", [], "recipe: toy", {}, {"fingerprint": "a"})
 claim = claim_run(Path(sys.argv[1]), DESCRIPTION, 1)
@@ -30,9 +33,12 @@ while not (request := read_stop_request(claim.layout.stop_request, claim.attempt
 state = sys.argv[2]
 if state != "killed":
     claim.finish(state, request.reason if state == "stopped" else "rank 1 was lost", 17, 0 if state == "stopped" else 4)
-if "again" in sys.argv:
-    claim.release()
-    claim = claim_run(Path(sys.argv[1]), DESCRIPTION, 1)
+if "again" in sys.argv or "restart" in sys.argv:
+    if "again" in sys.argv:
+        claim.release()
+        claim = claim_run(Path(sys.argv[1]), DESCRIPTION, 1)
+    else:
+        claim = claim.begin_again(DESCRIPTION)
     print("again", flush=True)
     sys.stdin.readline()
     claim.finish("stopped", "ctrl_c", 1, 130)
@@ -59,9 +65,24 @@ def test_stop_asks_and_waits_for_the_owner(tmp_path: Path, capfd: pytest.Capture
         assert owner.wait(timeout=10) == 0
     output = capfd.readouterr().out
     assert f"process {owner.pid}" in output
-    assert "stopped at step 17 (stop_command)" in output
+    assert "stopped at step 17 (stop_command)\n" in output
     assert run_command(["stop", str(tmp_path)]) == 2
     assert "not running (stopped: stop_command)" in capfd.readouterr().err
+
+
+@pytest.mark.timeout(60)
+def test_the_checkpoint_that_is_left_is_named(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    with owned(tmp_path, "stopped"):
+        save_checkpoint(tmp_path, 17)
+        assert run_command(["stop", str(tmp_path)]) == 0
+    assert "(stop_command); a checkpoint was left: checkpoints/step_00000017\n" in capfd.readouterr().out
+
+
+@pytest.mark.timeout(60)
+def test_a_run_that_was_brought_back_meanwhile(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    with owned(tmp_path, "failed", "restart"):
+        assert run_command(["stop", str(tmp_path)]) == 4
+    assert f"ask again, another attempt has begun: paceline stop {tmp_path}" in capfd.readouterr().err
 
 
 @pytest.mark.timeout(60)

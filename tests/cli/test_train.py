@@ -14,19 +14,43 @@ import pytest
 from paceline.cli.main import run_command
 from paceline.files import read_json
 from paceline.telemetry.reader import read_run
+from tests.launch.saved import save_checkpoint
 
 AGENT = """
-import json, os, sys
+import json, os, signal, subprocess, sys, time
 from pathlib import Path
-from paceline.errors import DataError
+import psutil
+from paceline.errors import DataError, PacelineError
 from paceline.telemetry.events import EventLog
 from paceline.telemetry.failure import format_failure
 from paceline.telemetry.layout import RunLayout
+from paceline.telemetry.stop_request import write_stop_request
 from paceline.telemetry.tables import METRICS_COLUMNS, Table
 mode, config, _, out, _, attempt = sys.argv[1:7]
 layout, attempt = RunLayout(Path(out)), int(attempt)
 assert Path(config) == layout.config and layout.config.exists()
 events = EventLog(layout.events, "rank 0", attempt)
+if mode == "lost":      # the first two attempts die, and leave a process behind
+    pids = layout.root / "pids"
+    left = [int(pid) for pid in pids.read_text().split()] if pids.exists() else []
+    assert not any(psutil.pid_exists(pid) and psutil.Process(pid).status() != "zombie" for pid in left), left
+    if attempt < 3:
+        child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(120)"], start_new_session=True)
+        pids.write_text(" ".join(map(str, [*left, child.pid])))
+        sys.exit(1)
+    assert len(left) == 2
+    mode = "finish"
+if mode == "asked":     # somebody asks it to stop, and it dies on the way
+    write_stop_request(layout.stop_request, attempt, "stop_command", "test")
+    sys.exit(1)
+if mode == "ctrl_c":
+    os.kill(os.getppid(), signal.SIGINT)
+    while not layout.stop_request.exists():
+        time.sleep(0.02)
+if mode in ("unforeseen", "ctrl_c"):
+    record = PacelineError("KeyError: 'x'").to_record() | {"rank": 0, "step": 3, "secondary": False, "traceback": ""}
+    print(format_failure(record), file=sys.stderr)
+    sys.exit(1)
 if mode == "data":
     record = DataError("line 3 is not a number", "a.txt:3", "repair it").to_record()
     print(format_failure(record | {"rank": 0, "step": None, "secondary": False, "traceback": "Traceback of the worker"}), file=sys.stderr)
@@ -58,7 +82,7 @@ def agent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch
         assert nproc == 2
         return [sys.executable, str(script), os.environ["MODE"], *arguments]
 
-    monkeypatch.setattr("paceline.cli.launching.agent_command", command)
+    monkeypatch.setattr("paceline.cli.attempts.agent_command", command)
     return monkeypatch
 
 
@@ -101,8 +125,7 @@ def test_an_error_of_a_worker_is_the_error_of_the_command(
     assert train(tmp_path / "run", "--debug") == 2
     captured = capfd.readouterr()
     assert "Traceback of the worker" in captured.err
-    assert "attempt 1 of this run ended (failed: line 3 is not a number)" in captured.out
-    assert "starts again from step 0" in captured.out
+    assert "attempt 1 of this run ended (failed: line 3 is not a number)\n" in captured.out
 
 
 def test_a_silent_failure_shows_the_last_lines(
@@ -111,6 +134,97 @@ def test_a_silent_failure_shows_the_last_lines(
     agent.setenv("MODE", "silent")
     assert train(tmp_path / "run") == 4
     assert "something broke" in capfd.readouterr().err
+
+
+def states(root: Path) -> list[tuple[str, int | None]]:
+    return [(attempt.state, attempt.exit_code) for attempt in read_run(root).run.attempts]
+
+
+@pytest.mark.timeout(60)
+def test_a_run_whose_ranks_die_is_brought_back(
+    tmp_path: Path, agent: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    root = tmp_path / "run"
+    agent.setenv("MODE", "lost")
+    agent.setattr("paceline.cli.attempts.new_rendezvous_id", lambda: f"test-{tmp_path}")
+    agent.setenv("TORCHELASTIC_RUN_ID", f"test-{tmp_path}")
+    assert train(root, "--max-restarts", "2") == 0
+    assert states(root) == [("failed", 4), ("failed", 4), ("finished", 0)]
+    run = read_run(root)
+    restarts = run.events_of("restart")
+    assert [(e["attempt"], e["source"], e["restart"], e["of"]) for e in restarts] == [
+        (2, "launcher", 1, 2),
+        (3, "launcher", 2, 2),
+    ]
+    assert all("without a word" in event["why"] for event in restarts)
+    output = capfd.readouterr().out
+    assert "restart 2 of 2:" in output
+    assert "finished (3 attempts)" in output
+    assert f"run: {root}" in output
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize(
+    ("mode", "exit_code", "attempts"), [("unforeseen", 4, 2), ("data", 2, 1), ("asked", 4, 1), ("ctrl_c", 4, 1)]
+)
+def test_no_more_restarts_than_asked_for_and_none_for_what_would_come_again(
+    tmp_path: Path, agent: pytest.MonkeyPatch, mode: str, exit_code: int, attempts: int
+) -> None:
+    agent.setenv("MODE", mode)
+    assert train(tmp_path / "run", "--max-restarts", "1") == exit_code
+    assert states(tmp_path / "run") == [("failed", exit_code)] * attempts
+
+
+def test_a_count_of_restarts_is_checked_like_any_value(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    assert train(tmp_path / "run", "--max-restarts", "often") == 2
+    assert "flag --max-restarts" in capfd.readouterr().err
+
+
+def test_never_and_a_longer_run(tmp_path: Path, agent: object, capfd: pytest.CaptureFixture[str]) -> None:
+    root = tmp_path / "run"
+    assert train(root, "--resume", "never") == 0
+    assert train(root, "--resume", "never") == 2
+    assert "OccupiedError: the directory holds a run already" in capfd.readouterr().err
+    assert train(root, "--resume", "auto", "train.epochs=900") == 0
+    assert len(read_run(root).run.attempts) == 2
+
+
+def test_a_fork_from_the_command_line(tmp_path: Path, agent: object, capfd: pytest.CaptureFixture[str]) -> None:
+    root, new = tmp_path / "run", tmp_path / "new"
+    assert train(root) == 0
+    saved = save_checkpoint(root, 2, read_run(root).run.identity["values"])
+    assert train(new, "--resume", str(saved), "run.seed=7") == 2
+    assert "run.seed: 0 → 7" in capfd.readouterr().err
+    assert not new.exists()
+    assert train(new, "--resume", str(saved), "train.clip_norm=3", "--dry-run") == 0
+    lines = capfd.readouterr().out.splitlines()
+    assert f"begins        from step 2 of {saved}" in lines
+    assert shlex.split(lines[-1])[-2:] == ["--resume", str(saved)]
+    assert not new.exists()
+    assert train(new, "--resume", str(saved), "train.clip_norm=3") == 0
+    parent = read_run(new).run.parent
+    assert parent is not None
+    assert (parent["step"], parent["changed"]) == (2, ["train.clip_norm: 1.0 → 3.0"])
+    assert "train.clip_norm: 1.0 → 3.0" in capfd.readouterr().out
+
+
+def test_another_runs_weights_make_another_run(
+    tmp_path: Path, agent: object, capfd: pytest.CaptureFixture[str]
+) -> None:
+    root, new = tmp_path / "run", tmp_path / "new"
+    assert train(root) == 0
+    saved = save_checkpoint(root, 2)
+    assert train(new, "--init-from", str(root)) == 0
+    run = read_run(new).run
+    assert run.init_from is not None
+    assert run.init_from["path"] == str(saved)
+    assert run.identity["values"]["init.weights"] == run.init_from["digest"]
+    assert train(new, "--init-from", str(root)) == 0
+    assert "already finished" in capfd.readouterr().out
+    assert train(new) == 2
+    assert "init.weights: " in capfd.readouterr().err
+    assert train(new, "--init-from", str(root), "--resume", str(root)) == 2
+    assert "not both" in capfd.readouterr().err
 
 
 def test_early_stop_is_a_success(tmp_path: Path, agent: pytest.MonkeyPatch) -> None:
@@ -139,7 +253,7 @@ def test_refused_before_anything_is_written(tmp_path: Path, capfd: pytest.Captur
 
 
 def test_an_agent_that_cannot_be_started_closes_the_books(tmp_path: Path, agent: pytest.MonkeyPatch) -> None:
-    agent.setattr("paceline.cli.launching.agent_command", lambda *_, **__: [str(tmp_path / "no-such-program")])
+    agent.setattr("paceline.cli.attempts.agent_command", lambda *_, **__: [str(tmp_path / "no-such-program")])
     assert train(tmp_path / "run") == 4
     run = read_run(tmp_path / "run").run
     assert (run.state, run.attempts[0].exit_code) == ("failed", 4)

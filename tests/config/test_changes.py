@@ -1,4 +1,4 @@
-from paceline.config.changes import find_changes, settings_in
+from paceline.config.changes import changed_settings, find_changes, load_settings, settings_in
 from paceline.config.dump import dump_config
 from paceline.config.sections import RunConfig
 
@@ -30,3 +30,15 @@ def test_a_long_value_is_cut():
 
 def test_what_cannot_be_read_has_no_settings():
     assert settings_in("a: [") == settings_in("") == settings_in("- 1") == {}
+
+
+def test_what_a_configuration_changes_of_the_one_in_a_file(tmp_path):
+    file = tmp_path / "config.yaml"
+    assert load_settings(file) == {}
+    file.write_text("a: 1\nrun:\n  out: here\n")
+    old = load_settings(file)
+    changed = changed_settings(old, "a: 2\nrun:\n  out: there\n", ["a"])
+    assert [str(change) for change in changed] == ["a: 1 → 2 (numerics)"]
+    assert changed_settings({}, "a: 2\n", []) == []
+    file.write_bytes(b"\xff\xfe")
+    assert load_settings(file) == {}

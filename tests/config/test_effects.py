@@ -33,6 +33,7 @@ def idle(*overrides: str) -> dict[str, str]:
         (("train.optimizer.no_decay=[bias]",), "train.optimizer.no_decay", "weight_decay=0"),
         (("stop.min_delta=0.1",), "stop.min_delta", "patience"),
         (("data.prefetch=4",), "data.prefetch", "num_workers=0"),
+        (("checkpoint.best.direction=min",), "checkpoint.best.direction", "checkpoint.best.metric"),
     ],
 )
 def test_found_with_the_reason(overrides, key, because):
@@ -41,9 +42,22 @@ def test_found_with_the_reason(overrides, key, because):
     assert because in found[key]
 
 
+def test_without_checkpoints_their_settings_are_idle():
+    keys = [
+        "checkpoint.every_steps=5",
+        "checkpoint.every_epochs=2",
+        "checkpoint.keep=1",
+        "checkpoint.asynchronous=false",
+    ]
+    assert idle(*keys) == {}
+    found = idle("checkpoint.enabled=false", *keys)
+    assert found == {key.partition("=")[0]: "checkpoint.enabled=false" for key in keys}
+
+
 def test_nothing_is_said_of_what_has_an_effect_or_was_not_given():
     assert idle() == {}
     assert idle("train.schedule.kind=step", "train.schedule.decay_every=5", "train.schedule.decay_factor=0.5") == {}
     assert idle("train.schedule.kind=cosine", "train.schedule.min_ratio=0.1") == {}
     assert idle("train.optimizer.name=sgd", "train.optimizer.momentum=0.9") == {}
     assert idle("data.num_workers=1", "data.prefetch=4") == {}
+    assert idle("checkpoint.best.metric=loss", "checkpoint.best.direction=min") == {}

@@ -1,6 +1,8 @@
 import json
 
-from paceline.config.fingerprint import differing, identity_of, numerics_of
+import pytest
+
+from paceline.config.fingerprint import differing, identity_of, may_fork_change, numerics_of
 from paceline.config.sections import IDENTITY, RunConfig, Section, key
 from paceline.recipes.registry import find_recipe
 
@@ -58,3 +60,39 @@ def test_numerics_and_differences():
     assert "precision.mode" in numerics
     assert "run.seed" not in numerics
     assert differing({"a": 1, "b": 2}, {"a": 1, "b": 3, "c": 4}) == [("b", 2, 3), ("c", None, 4)]
+
+
+def test_first_weights_count_only_where_they_are_given():
+    base, other = identity_of(config(), "d"), identity_of(config(), "d", "w1")
+    assert "init.weights" not in base["values"]
+    assert other["values"]["init.weights"] == "w1"
+    assert len({base["fingerprint"], other["fingerprint"], identity_of(config(), "d", "w2")["fingerprint"]}) == 3
+
+
+@pytest.mark.parametrize(
+    ("key", "may_change"),
+    [
+        ("train.optimizer.lr", True),
+        ("train.optimizer.no_decay", True),
+        ("train.optimizer.name", False),
+        ("train.schedule.kind", True),
+        ("train.lr_scaling.rule", True),
+        ("train.clip_norm", True),
+        ("loss.negatives", True),
+        ("init.weights", True),
+        ("recipe", False),
+        ("model.width", False),
+        ("data.digest", False),
+        ("run.seed", False),
+        ("train.global_batch", False),
+        ("train.max_steps_per_epoch", False),
+        ("some.key_of_tomorrow", False),
+    ],
+)
+def test_what_a_fork_may_change(key, may_change):
+    assert may_fork_change(key) == may_change
+
+
+def test_every_identity_key_of_a_recipe_that_a_fork_may_change_is_about_how_training_goes_on():
+    values = identity_of(find_recipe("sasrec").schema(recipe="sasrec"), "d")["values"]
+    assert {key.split(".")[0] for key in values if may_fork_change(key)} == {"train", "loss"}

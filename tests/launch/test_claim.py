@@ -10,7 +10,10 @@ import pytest
 
 from paceline.errors import OccupiedError, StorageError, UsageError
 from paceline.files import Lock, read_records
-from paceline.launch.claim import LAUNCHER_KILLED, AlreadyFinished, Claim, RunDescription, claim_run
+from paceline.launch import claim as claim_module
+from paceline.launch.claim import LAUNCHER_KILLED, AlreadyFinished, Claim, claim_run
+from paceline.launch.description import RunDescription
+from paceline.launch.origin import Origin
 from paceline.telemetry.layout import RunLayout
 from paceline.telemetry.run_file import load_run_file
 from paceline.telemetry.stop_request import write_stop_request
@@ -24,8 +27,8 @@ def describe(fingerprint: str = "aa", config: str = CONFIG, **values: object) ->
     return RunDescription("toy", "", argv, config, origins, identity, numerics=["precision.mode"])
 
 
-def claim(root: Path, description: RunDescription | None = None) -> Claim:
-    claimed = claim_run(root, description or describe(), 2, orphan_wait_s=0.2)
+def claim(root: Path, description: RunDescription | None = None, origin: Origin | None = None) -> Claim:
+    claimed = claim_run(root, description or describe(), 2, origin, orphan_wait_s=0.2)
     assert isinstance(claimed, Claim)
     return claimed
 
@@ -64,6 +67,7 @@ def test_a_foreign_directory_is_refused_and_left_alone(tmp_path: Path) -> None:
 
 def test_a_claim_that_died_before_its_first_write_is_no_obstacle(tmp_path: Path) -> None:
     RunLayout(tmp_path).owner_lock.touch()
+    RunLayout(tmp_path).attempt_lock.touch()
     (tmp_path / ".run.json.4711").write_text('{"v"')
     claim(tmp_path).release()
 
@@ -105,7 +109,7 @@ def test_an_attempt_whose_launcher_was_killed_is_closed_and_the_next_begins(tmp_
     assert second.attempt == 2
     assert [a.state for a in second.run.attempts] == ["failed", "running"]
     assert second.run.attempts[0].reason == LAUNCHER_KILLED
-    assert "starts again from step 0" in second.notes[0]
+    assert second.notes == [f"attempt 1 of this run ended (failed: {LAUNCHER_KILLED})"]
     assert not second.layout.stop_request.exists()
     assert not first.pulses.exists()
     assert second.pulses.is_dir()
@@ -121,10 +125,66 @@ def test_a_finished_run_is_not_trained_again(tmp_path: Path) -> None:
     run = load_run_file(tmp_path)
     assert run is not None
     assert len(run.attempts) == 1
-    longer = claim(tmp_path, describe(config=CONFIG.replace("epochs: 2", "epochs: 3")))
-    assert longer.attempt == 2
-    longer.finish("stopped", "ctrl_c", 1, 130)
-    longer.release()
+
+
+@pytest.mark.parametrize(
+    ("config", "is_longer"),
+    [
+        (CONFIG.replace("epochs: 2", "epochs: 3"), True),
+        (CONFIG.replace("epochs: 2", "epochs: 1"), False),
+        (CONFIG.replace("epochs: 2", "max_steps: 900"), True),
+        (CONFIG + "  max_steps: 1\n", False),
+        (CONFIG + "stop:\n  patience: 5\n", True),
+        (CONFIG + "stop:\n  min_delta: 0.1\n", True),
+        (CONFIG + "stop:\n  max_hours: 3\n", False),
+    ],
+)
+def test_a_finished_run_is_extended_when_it_became_longer(tmp_path: Path, config: str, is_longer: bool) -> None:
+    ended(tmp_path, "finished")
+    claimed = claim_run(tmp_path, describe(config=config), 2)
+    assert isinstance(claimed, Claim) == is_longer
+    if isinstance(claimed, Claim):
+        assert claimed.attempt == 2
+        claimed.release()
+
+
+def test_an_attempt_begins_when_nobody_makes_a_checkpoint_visible(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ended(tmp_path, "stopped")
+    monkeypatch.setattr(claim_module, "_FENCE_S", 0.1)
+    fence = Lock(RunLayout(tmp_path).attempt_lock)
+    assert fence.acquire()
+    with pytest.raises(OccupiedError, match="earlier attempt"):
+        claim(tmp_path)
+    run = load_run_file(tmp_path)
+    assert run is not None
+    assert len(run.attempts) == 1
+    fence.release()
+    second = claim(tmp_path)
+    assert fence.acquire()  # held for the moment only
+    fence.release()
+    second.release()
+
+
+def test_the_next_attempt_of_the_same_owner(tmp_path: Path) -> None:
+    first = claim(tmp_path)
+    first.finish("failed", "rank 1 was killed", 7, 4)
+    write_stop_request(first.layout.stop_request, 1, "stop_command", "test")
+    second = first.begin_again(describe())
+    assert not Lock(first.layout.owner_lock).acquire()
+    run = load_run_file(tmp_path)
+    assert run is not None
+    assert [(a.attempt, a.state, a.reason, a.exit_code) for a in run.attempts] == [
+        (1, "failed", "rank 1 was killed", 4),
+        (2, "running", "", None),
+    ]
+    assert (second.attempt, run.state, second.notes) == (2, "running", [])
+    assert not first.layout.stop_request.exists()
+    assert second.pulses.is_dir()
+    assert not first.pulses.exists()
+    second.finish("finished", "length", 9, 0)
+    second.release()
 
 
 @pytest.mark.parametrize(

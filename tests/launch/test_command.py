@@ -28,6 +28,8 @@ def test_the_port_is_never_fixed() -> None:
 def test_what_the_worker_is_told() -> None:
     assert claimed_arguments(Path("/r"), 3, debug=False) == ["/r/config.yaml", "--out", "/r", "--attempt", "3"]
     assert free_arguments("sasrec", ["a=1"], Path("/r"), debug=True) == ["sasrec", "a=1", "--out", "/r", "--debug"]
+    free = free_arguments("sasrec", [], Path("/r"), debug=False, origin=["--resume", "/s"])
+    assert free == ["sasrec", "--out", "/r", "--resume", "/s"]
 
 
 def test_what_the_line_carries_otherwise_is_not_said_again() -> None:

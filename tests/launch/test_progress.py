@@ -87,6 +87,30 @@ def test_what_happens_is_said_once_and_only_of_this_attempt(tmp_path: Path) -> N
     assert seen.take() == ""
 
 
+def test_where_it_goes_on_and_what_is_saved(tmp_path: Path) -> None:
+    seen = Fixture(tmp_path, terminal=False)
+    seen.events.write("restart", why="rank 1 was killed", restart=1, of=3)
+    place = tmp_path / "checkpoints" / "step_00001000"
+    broken = ["step_00001100: the checkpoint is damaged: state.json is missing"]
+    seen.events.write("resume", step=1000, checkpoint=str(place), passed_over=broken, world_size=2, saved_world_size=2)
+    seen.events.write("resume", step=5, checkpoint="/elsewhere/step_00000005", passed_over=[], why="other ranks")
+    seen.events.write("resume", step=0, checkpoint="/elsewhere/export", what="weights only", passed_over=[])
+    size = {"bytes": 3 << 20, "seconds": 0.25, "stall_ms": 1.0, "shards": 2}
+    seen.events.write("checkpoint", step=1200, name="step_00001200", is_best=True, **size)
+    seen.events.write("checkpoint", step=1300, name="step_00001300", is_best=False, **size)
+    seen.progress.poll()
+    assert seen.take().splitlines() == [
+        "restart 1 of 3: rank 1 was killed",
+        f"passed over {broken[0]}",
+        "goes on from step 1,000 (checkpoints/step_00001000)",
+        "goes on from step 5 (/elsewhere/step_00000005); other ranks",
+        "begins with the weights of /elsewhere/export",
+        "step 1,200  checkpoint: 3.0 MiB in 0.2 s, the best so far",
+        "step 1,300  checkpoint: 3.0 MiB in 0.2 s",
+    ]
+    seen.progress.close()
+
+
 def test_a_live_line_on_a_terminal(tmp_path: Path) -> None:
     seen = Fixture(tmp_path, terminal=True)
     seen.progress.poll()

@@ -8,12 +8,13 @@ from paceline.launch.results import result_rows, results_table
 from paceline.telemetry.layout import RunLayout
 from paceline.telemetry.reader import Row, Run
 from paceline.telemetry.run_file import Attempt, RunFile
+from tests.launch.saved import save_checkpoint
 
 
-def build_run(metrics: list[Row], events: list[Row]) -> Run:
+def build_run(metrics: list[Row], events: list[Row], root: Path = Path("runs/a")) -> Run:
     attempts = [Attempt(1, 2, 1, 0.0, "", []), Attempt(2, 2, 1, 100.0, "", [], state="finished", ended=130.5)]
     run = RunFile("id", "toy", "", "0", 0, {}, state="finished", attempts=attempts)
-    return Run(RunLayout(Path("runs/a")), run, metrics, [], [{"attempt": 2} | event for event in events])
+    return Run(RunLayout(root), run, metrics, [], [{"attempt": 2} | event for event in events])
 
 
 def window(step: int, loss: float, rate: float | None, attempt: int = 2) -> Row:
@@ -29,7 +30,7 @@ def test_pace_without_the_first_window_and_with_its_evidence() -> None:
     rows = {name: (value, evidence) for name, value, evidence in result_rows(build_run(metrics, []))}
     assert rows["loss"] == ("1.0000", "metrics.csv, step 40")
     assert rows["samples/s"] == ("90", "metrics.csv, median of 3 windows, 40 to 160")
-    assert rows["duration"] == ("30.5 s", "run.json, 2 ranks, start-up included")
+    assert rows["duration"] == ("30.5 s", "run.json, 2 ranks, start-up included, attempt 2")
 
 
 def test_a_baseline_stands_beside_the_metric_that_must_beat_it() -> None:
@@ -58,6 +59,32 @@ def test_the_best_evaluation_follows_the_objective(direction: str, best: str) ->
         ("validation ndcg_10", "0.2000"),
         ("test ndcg_10", "0.1500"),
     ]
+
+
+def test_attempts_are_joined_where_the_later_one_went_on() -> None:
+    objective = {"metric": "ndcg_10", "direction": "max"}
+    first = [
+        {"kind": "plan", "start_step": 0, "objective": objective},
+        evaluation("validation", 10, 0.4),
+        evaluation("validation", 15, 0.9),  # trained again, and not evaluated there again
+    ]
+    second = [{"kind": "plan", "start_step": 10, "objective": objective}, evaluation("validation", 20, 0.2)]
+    run = build_run([window(10, 5.0, 7.0, attempt=1)], [*({"attempt": 1} | event for event in first), *second])
+    rows = {name: (value, evidence) for name, value, evidence in result_rows(run)}
+    assert rows["best validation ndcg_10"] == ("0.4000", "validation.csv, step 10, 50 samples")
+    assert rows["validation ndcg_10"] == ("0.2000", "validation.csv, step 20, 50 samples")
+    assert rows["loss"] == ("5.0000", "metrics.csv, step 10")  # the second attempt has no window yet
+    assert rows["samples/s"][0] == "7"
+    assert results_table(run, "finished").title == "toy: finished (2 attempts)"
+
+
+def test_checkpoints_are_named_with_their_step(tmp_path: Path) -> None:
+    save_checkpoint(tmp_path, 1500)
+    (tmp_path / "checkpoints" / "final").symlink_to("step_00001500")
+    (tmp_path / "checkpoints" / "best").symlink_to("step_00000900")  # gone
+    rows = result_rows(build_run([], [], tmp_path))
+    assert rows[0] == ("final checkpoint", "step 1,500", "checkpoints/final")
+    assert [row[0] for row in rows] == ["final checkpoint", "duration"]
 
 
 def test_a_run_that_got_nowhere_has_no_results() -> None:

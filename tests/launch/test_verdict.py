@@ -2,7 +2,17 @@ from __future__ import annotations
 
 import pytest
 
-from paceline.errors import DataError, NonFiniteError, PacelineError, RankLostError, StorageError
+from paceline.errors import (
+    CheckpointError,
+    DataError,
+    DesyncError,
+    Interrupted,
+    NonFiniteError,
+    PacelineError,
+    RankLostError,
+    StorageError,
+    UsageError,
+)
 from paceline.launch.process import RankExit
 from paceline.launch.verdict import Evidence, judge
 
@@ -102,3 +112,28 @@ def test_an_agent_that_was_told_to_end_is_no_failure() -> None:
     assert (verdict.state, verdict.reason, verdict.exit_code) == ("stopped", "sigterm", 130)
     killed = judge(Evidence(1, exits=[RankExit(1, -9, 4711)], events=[end("stopped", "sigterm")]))
     assert killed.state == "failed"
+
+
+@pytest.mark.parametrize(
+    ("kind", "is_worth_it"),
+    [
+        (PacelineError, True),
+        (RankLostError, True),
+        (UsageError, False),
+        (DataError, False),
+        (CheckpointError, False),
+        (StorageError, False),
+        (NonFiniteError, False),
+        (DesyncError, False),
+        (Interrupted, False),
+    ],
+)
+def test_what_is_worth_another_attempt(kind: type[PacelineError], is_worth_it: bool) -> None:
+    verdict = judge(Evidence(1, failures=[failure(kind("what"), 0)]))
+    assert verdict.is_worth_restarting == is_worth_it
+
+
+def test_a_killed_rank_is_worth_another_attempt_and_an_end_is_not() -> None:
+    assert judge(Evidence(1, exits=[RankExit(1, -9, 4711)])).is_worth_restarting
+    assert not judge(Evidence(0, events=[end("finished", "length")])).is_worth_restarting
+    assert not judge(Evidence(0, events=[end("stopped", "ctrl_c")], asked="ctrl_c")).is_worth_restarting

@@ -126,6 +126,7 @@ def test_the_same_command_finds_its_run_again(config):
     assert longer.default_root(longer.identity()) == root
     other = load_job(config, ["run.seed=1"])
     assert other.default_root(other.identity()) != root
+    assert job.default_root(job.identity("weights")) != root
     named = load_job(config, ["run.out=here"])
     assert named.default_root(named.identity()) == Path("here")
 

@@ -56,23 +56,29 @@ def report_failed(shard: Path, reason: str) -> None:
 
 
 def wait_for_shards(directory: Path, names: Sequence[str], timeout_s: float) -> dict[str, FileEntry]:
-    """The entries of all shards; SaveFailed as soon as one says that it will not come."""
+    """The entries of all shards; SaveFailed if one will not come, but only when no rank writes any more: it would be left behind."""
     deadline = time.monotonic() + timeout_s
     entries: dict[str, FileEntry] = {}
-    while len(entries) < len(names):
+    failures: dict[str, str] = {}
+    while True:
         for name in names:
-            if name in entries:
+            if name in entries or name in failures:
                 continue
             failed = directory / f"{name}.failed"
             if failed.exists():
-                raise SaveFailed(f"{name}: {failed.read_text() or 'not written'}")
+                failures[name] = failed.read_text() or "not written"
             with contextlib.suppress(FileNotFoundError, json.JSONDecodeError):
                 entries[name] = FileEntry(**read_json(directory / f"{name}.done"))
+        missing = [name for name in names if name not in entries and name not in failures]
+        if not missing:
+            break
+        if not directory.is_dir():
+            raise SaveFailed("its directory could not be made, or was taken away")
         if time.monotonic() > deadline:
-            missing = ", ".join(name for name in names if name not in entries)
-            raise SaveFailed(f"{missing} did not come within {timeout_s:g} s")
-        if len(entries) < len(names):
-            time.sleep(_POLL_S)
+            raise SaveFailed(f"{', '.join(missing)} did not come within {timeout_s:g} s")
+        time.sleep(_POLL_S)
+    if failures:
+        raise SaveFailed("; ".join(f"{name}: {reason}" for name, reason in failures.items()))
     return entries
 
 
@@ -143,6 +149,9 @@ def remove_leftovers(layout: RunLayout) -> None:
     for prefix in (_SAVING, _REMOVING):
         for path in layout.checkpoints.glob(f"{prefix}*"):
             shutil.rmtree(path, ignore_errors=True)
+    for word in LINKS:
+        for path in layout.checkpoints.glob(f".{word}.*"):
+            path.unlink(missing_ok=True)
 
 
 def sync_directory(directory: Path) -> None:

@@ -3,23 +3,33 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import safetensors
 import torch
 
-from paceline.engine.checkpoint.tensors import MODEL, load_weights
+from paceline.engine.checkpoint.tensors import MODEL
 from paceline.engine.state import TrainState
 from paceline.errors import CheckpointError
 from paceline.files import read_json
 from paceline.telemetry.checkpoints import STATE, Checkpoint, check_files, damaged, find_checkpoint
+from paceline.telemetry.exports import RECORD, WEIGHTS, digest_of, read_export
 
-EXPORT, EXPORT_WEIGHTS = "export.json", "model.safetensors"
-"""What an export directory holds besides its configuration."""
 
-__all__ = ["EXPORT", "EXPORT_WEIGHTS", "load_weights", "read_export", "read_state", "read_tensors", "read_weights"]
+def check_content(checkpoint: Checkpoint) -> None:
+    """Every byte, and whether the files hold what a checkpoint holds: checksums alone say nothing about who made them."""
+    check_files(checkpoint)
+    read_state(checkpoint)
+    for file in set(checkpoint.manifest.tensors.values()):
+        expected = {name for name, place in checkpoint.manifest.tensors.items() if place == file}
+        try:
+            with safetensors.safe_open(checkpoint.path / file, framework="pt") as content:
+                missing = expected - set(content.keys())
+        except (safetensors.SafetensorError, OSError, ValueError, RuntimeError) as error:
+            raise damaged(checkpoint.path, f"{file} cannot be read ({error})") from error
+        if missing:
+            raise damaged(checkpoint.path, f"{file} does not hold {min(missing)}")
 
 
 def read_tensors(checkpoint: Checkpoint, prefix: str) -> dict[str, torch.Tensor]:
@@ -40,26 +50,23 @@ def read_tensors(checkpoint: Checkpoint, prefix: str) -> dict[str, torch.Tensor]
 
 def read_weights(path: Path) -> dict[str, torch.Tensor]:
     """The weights that lie at a path: of a run's newest checkpoint, of a checkpoint, or of an export; every byte is checked."""
-    if (path / EXPORT).exists():
-        return read_export(path)
+    if (path / RECORD).exists():
+        return _read_exported(path)
     checkpoint = find_checkpoint(path)
     check_files(checkpoint)
     return read_tensors(checkpoint, MODEL)
 
 
-def read_export(path: Path) -> dict[str, torch.Tensor]:
-    """The weights of an export, after a look at their checksum."""
+def _read_exported(path: Path) -> dict[str, torch.Tensor]:
+    file = path / WEIGHTS
     try:
-        expected = read_json(path / EXPORT)["sha256"]
-        with open(path / EXPORT_WEIGHTS, "rb") as file:
-            found = hashlib.file_digest(file, "sha256").hexdigest()
-        if found != expected:
+        if digest_of(file) != read_export(path).sha256:
             raise ValueError("it does not have its checksum")
-        with safetensors.safe_open(path / EXPORT_WEIGHTS, framework="pt") as weights:
+        with safetensors.safe_open(file, framework="pt") as weights:
             names = list(weights.keys())
-        return dict(_read_file(path / EXPORT_WEIGHTS, names))
-    except (safetensors.SafetensorError, OSError, ValueError, TypeError, KeyError, RecursionError) as error:
-        what = f"the export is damaged: {EXPORT_WEIGHTS} ({error})"
+        return dict(_read_file(file, names))
+    except (safetensors.SafetensorError, OSError, ValueError, RuntimeError) as error:
+        what = f"the export is damaged: {WEIGHTS} ({error})"
         raise CheckpointError(what, str(path), "export it again with `paceline export RUN`") from error
 
 

@@ -153,28 +153,28 @@ class Saver:
     def _write(self, save: _Save) -> str | None:
         """In the thread: this rank's shard, and on rank 0 everything else. Why it failed, or None."""
         try:
-            self._write_shard(save)
+            failure = self._write_shard(save)
             if self._ranks.is_first:
                 self._publish(save)
+            return failure
         except (OSError, SaveFailed) as error:
             reason = str(error) if isinstance(error, SaveFailed) else f"{os.strerror(error.errno or 0)}"
-            if self._ranks.is_first:
-                shutil.rmtree(save.directory, ignore_errors=True)
-                with contextlib.suppress(OSError):
-                    self._context.events.write(
-                        "warning",
-                        what=f"the checkpoint of step {save.state.step} was not saved: {reason}",
-                        where=str(self._layout.checkpoints),
-                        why="training goes on; the checkpoints before it are as they were",
-                    )
+            shutil.rmtree(save.directory, ignore_errors=True)
+            with contextlib.suppress(OSError):
+                self._context.events.write(
+                    "warning",
+                    what=f"the checkpoint of step {save.state.step} was not saved: {reason}",
+                    where=str(self._layout.checkpoints),
+                    why="training goes on; the checkpoints before it are as they were",
+                )
             return reason
         finally:
             self._is_free.set()
-        return None
 
-    def _write_shard(self, save: _Save) -> None:
+    def _write_shard(self, save: _Save) -> str | None:
+        """Why this rank's shard will not come, which rank 0 hears as well; None if it is on the disk."""
         if self._ranks.rank >= len(save.shards):
-            return
+            return None
         shard = save.directory / shard_name(self._ranks.rank)
         try:
             check_room(self._layout.checkpoints, save.total_bytes)
@@ -182,14 +182,16 @@ class Saver:
             entry = write_file(shard, [save.header, *self._snapshot.read()])
             self._is_free.set()
             report_done(shard, entry)
+            return None
         except OSError as error:
-            report_failed(shard, f"{os.strerror(error.errno or 0)}")
-            raise
+            reason = os.strerror(error.errno or 0)
+            report_failed(shard, reason)
+            return reason
 
     def _publish(self, save: _Save) -> None:
         names = [shard_name(index) for index in range(len(save.shards))]
-        state_entry = write_file(save.directory / STATE, [json.dumps(asdict(save.state), indent=2).encode()])
-        files = wait_for_shards(save.directory, names, self._context.config.parallel.timeout_s) | {STATE: state_entry}
+        files = wait_for_shards(save.directory, names, self._context.config.parallel.timeout_s)
+        files[STATE] = write_file(save.directory / STATE, [json.dumps(asdict(save.state), indent=2).encode()])
         context = self._context
         manifest = Manifest(
             step=save.state.step,

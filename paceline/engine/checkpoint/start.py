@@ -15,14 +15,14 @@ import torch.distributed as dist
 
 from paceline.config.changes import find_changes
 from paceline.engine.checkpoint.publishing import refresh_links, remove_leftovers
-from paceline.engine.checkpoint.reading import read_state, read_tensors, read_weights
+from paceline.engine.checkpoint.reading import check_content, read_state, read_tensors, read_weights
 from paceline.engine.checkpoint.tensors import MODEL, OPTIMIZER, PRECISION, load_moments, load_weights
 from paceline.engine.context import Context
 from paceline.engine.precision import Precision
 from paceline.engine.state import TrainState
 from paceline.errors import CheckpointError, PacelineError, error_from_record
 from paceline.files import storage_errors
-from paceline.telemetry.checkpoints import Checkpoint, check_files, list_checkpoints, newest_whole, read_checkpoint
+from paceline.telemetry.checkpoints import Checkpoint, list_checkpoints, newest_whole, read_checkpoint
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ def _choose(context: Context) -> dict[str, Any]:
             layout.checkpoints.mkdir(exist_ok=True)
             remove_leftovers(layout)
     paths = list_checkpoints(layout.checkpoints)
-    checkpoint, passed_over = newest_whole(paths)
+    checkpoint, passed_over = newest_whole(paths, check_content)
     if checkpoint is None and passed_over:
         raise CheckpointError(
             "none of this run's checkpoints is whole: " + "; ".join(passed_over),
@@ -92,10 +92,11 @@ def _choose(context: Context) -> dict[str, Any]:
         if context.config.checkpoint.enabled:
             for path in paths[: len(passed_over)]:
                 _set_aside(path)
-            refresh_links(layout, checkpoint.step, state.best_step)
+            with storage_errors(layout.checkpoints):
+                refresh_links(layout, checkpoint.step, state.best_step)
     elif run.parent is not None:
         checkpoint = read_checkpoint(Path(run.parent["checkpoint"]))
-        check_files(checkpoint)
+        check_content(checkpoint)
         is_fork = True
     elif run.init_from is not None:
         weights = str(run.init_from["path"])

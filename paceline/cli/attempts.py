@@ -1,0 +1,100 @@
+"""The attempts of one `paceline train`: each from its start to a verdict, and another one where a rank died and that is wanted.
+
+    claim, verdict = run_attempts(plan, claim, signals, debug, warm)      # of the last attempt
+
+The run is held all the while; between two attempts no process is left. Each attempt resumes by itself, from what it finds in the run.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+from paceline.cli.launch_plan import LaunchPlan
+from paceline.errors import PacelineError
+from paceline.launch.claim import Claim
+from paceline.launch.command import agent_command, claimed_arguments, new_rendezvous_id
+from paceline.launch.warm import WarmAgent
+from paceline.telemetry.events import EventLog
+from paceline.telemetry.stop_request import read_stop_request
+
+if TYPE_CHECKING:
+    from paceline.launch.signals import OperatorSignals
+    from paceline.launch.verdict import Verdict
+
+
+def run_attempts(
+    plan: LaunchPlan, claim: Claim, signals: OperatorSignals, debug: bool, warm: WarmAgent | None
+) -> tuple[Claim, Verdict]:
+    """Trains until an attempt ends that is not followed by another; its claim is not finished yet."""
+    limit = plan.job.config.supervise.max_restarts
+    restarts = 0
+    while True:
+        try:
+            verdict = _run_attempt(plan, claim, signals, debug, warm)
+        except BaseException:
+            with contextlib.suppress(PacelineError):
+                claim.finish("failed", "the launcher failed", None, 4)
+            raise
+        if restarts == limit or not _may_restart(claim, verdict, signals):
+            return claim, verdict
+        restarts += 1
+        try:
+            claim.finish(verdict.state, verdict.reason, verdict.step, verdict.exit_code)
+        except PacelineError:  # a full disk, on which no attempt would get further
+            return claim, verdict
+        claim = claim.begin_again(plan.description)
+        with contextlib.suppress(OSError):
+            events = EventLog(claim.layout.events, "launcher", claim.attempt)
+            events.write("restart", why=verdict.reason, restart=restarts, of=limit)
+            events.close()
+
+
+def _may_restart(claim: Claim, verdict: Verdict, signals: OperatorSignals) -> bool:
+    """Whoever asked this attempt to stop does not want another one, even if it died on the way."""
+    is_asked = signals.asked is not None or read_stop_request(claim.layout.stop_request, claim.attempt) is not None
+    return verdict.is_worth_restarting and not is_asked
+
+
+def _run_attempt(
+    plan: LaunchPlan, claim: Claim, signals: OperatorSignals, debug: bool, warm: WarmAgent | None
+) -> Verdict:
+    from paceline.launch.session import Session
+
+    rendezvous_id = new_rendezvous_id()
+    arguments = claimed_arguments(claim.layout.root, claim.attempt, debug)
+    scratch = claim.pulses / "torchelastic"
+    command = agent_command(plan.placement.world_size, arguments, rendezvous_id=rendezvous_id, scratch=scratch)
+    session = Session(claim, command, plan.environment.apply(os.environ), rendezvous_id, signals, warm)
+    try:
+        from paceline.launch.progress import Progress, build_console
+
+        _record_start(plan, claim, command)
+        with Progress(claim.layout, claim.attempt, build_console(), claim.pulses) as progress:
+            progress.say(f"run {claim.layout.root}")
+            for note in claim.notes:
+                progress.say(note, "yellow")
+            return session.follow(progress)
+    except BaseException:
+        session.end()
+        raise
+
+
+def _record_start(plan: LaunchPlan, claim: Claim, command: list[str]) -> None:
+    """The launcher's own events. A full disk is reported by the workers, who cannot go on without it."""
+    with contextlib.suppress(OSError):
+        events = EventLog(claim.layout.events, "launcher", claim.attempt)
+        notes = plan.environment.notes
+        environment = [asdict(note) for note in notes]
+        events.write("start", command=command, world_size=plan.placement.world_size, environment=environment)
+        for note in notes:
+            shown = f"{note.name}={note.value}" if note.value is not None else f"{note.name} (taken out)"
+            if note.name == "OMP_NUM_THREADS":
+                events.choice("launch.omp_threads", plan.job.config.launch.omp_threads, note.value, note.reason)
+            elif note.is_warning:
+                events.write("warning", what=f"{shown} ({note.origin})", why=note.reason)
+            elif note.is_renamed:
+                events.write("note", what=f"{shown} ({note.origin})", why=note.reason)
+        events.close()

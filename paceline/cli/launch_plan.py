@@ -1,0 +1,77 @@
+"""What `paceline train` will start, decided before anything is: the configuration meets this machine and the run directory.
+
+plan = plan_launch(job, Wish(resume="runs/a/checkpoints/best"))
+plan.root, plan.placement.world_size, plan.origin; plan.lines(debug=False)
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from paceline.config.contradictions import Facts
+from paceline.launch.command import agent_command, free_arguments, shell_line
+from paceline.launch.description import RunDescription
+from paceline.launch.environment import WorkerEnvironment, worker_environment
+from paceline.launch.origin import Origin, Wish, plan_origin
+from paceline.launch.placement import Placement, place_ranks
+from paceline.launch.weights import find_weights
+from paceline.recipes.job import Job
+
+
+@dataclass(frozen=True)
+class LaunchPlan:
+    """What will be started, decided before anything is."""
+
+    job: Job
+    wish: Wish
+    placement: Placement
+    description: RunDescription
+    root: Path
+    origin: Origin
+    environment: WorkerEnvironment
+
+    def lines(self, debug: bool) -> list[str]:
+        """What `--dry-run` prints: the plan, and a command line that does the same when pasted."""
+        num_gpus, world_size = self.placement.num_gpus, self.placement.world_size
+        where = f"{num_gpus} GPU{'' if num_gpus == 1 else 's'}" if num_gpus else "the CPU"
+        is_recipe = self.job.target == self.job.recipe.name
+        target = self.job.target if is_recipe else str(Path(self.job.target).absolute())
+        arguments = free_arguments(target, self.job.overrides, self.root, debug, self.wish.arguments())
+        lines = [
+            f"recipe        {self.job.recipe.name}",
+            f"fingerprint   {str(self.description.identity['fingerprint'])[:16]}",
+            f"run directory {self.root}",
+            f"begins        {self.origin}",
+            f"workers       {world_size} on {where}",
+            "environment",
+        ]
+        for note in self.environment.notes:
+            value = "(taken out)" if note.value is None else note.value
+            mark = "warning: " if note.is_warning else ""
+            lines.append(f"  {note.name}={value}   {note.origin}: {mark}{note.reason}")
+        command = agent_command(world_size, arguments)
+        line = shell_line(command, self.environment.assigned, self.environment.removed, Path.cwd())
+        return [*lines, "command", line]
+
+
+def plan_launch(job: Job, wish: Wish | None = None) -> LaunchPlan:
+    """Meets the configuration with this machine; everything that can be refused is refused here."""
+    wish = wish or Wish()
+    launch = job.config.launch
+    placement = place_ranks(launch, job.origins["launch.gpus"])
+    world_size, num_gpus = placement.world_size, placement.num_gpus
+    job.check(Facts(world_size, num_gpus))
+    out = job.config.run.out
+    weights = find_weights(wish.init_from, out) if wish.init_from is not None else None
+    identity = job.identity(weights.digest if weights is not None else None)
+    root = job.default_root(identity).absolute()
+    description = job.describe_run(sys.argv, identity)
+    origin = plan_origin(wish, root, bool(out), description, weights)
+    recorder = root / "logs" / "flight_recorder_rank_"
+    environment = worker_environment(
+        launch, world_size, num_gpus, os.environ, visible=placement.visible, flight_recorder=recorder
+    )
+    return LaunchPlan(job, wish, placement, description, root, origin, environment)

@@ -1,0 +1,139 @@
+"""What `paceline evaluate` and `paceline export` need torch for: one process that loads a trained model and answers in one line of JSON.
+
+python -m paceline.worker.model evaluate runs/demo --checkpoint best --device cpu --precision fp32
+python -m paceline.worker.model export runs/demo --checkpoint best --to runs/demo/.export
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import sys
+import traceback
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import paceline
+from paceline.engine.checkpoint.shard import encode_header, plan_shards, write_file
+from paceline.engine.checkpoint.tensors import model_tensors
+from paceline.engine.evaluation import Evaluator
+from paceline.engine.failure import explain_exception
+from paceline.engine.precision import build_precision
+from paceline.engine.ranks import Ranks
+from paceline.engine.seeding import make_deterministic
+from paceline.engine.strategies.base import Strategy
+from paceline.files import write_text
+from paceline.parentage import die_with_agent
+from paceline.telemetry.events import QuietLog
+from paceline.telemetry.exports import CONFIG, WEIGHTS, Export, digest_of, write_export
+from paceline.telemetry.failure import format_failure
+from paceline.telemetry.layout import RunLayout
+from paceline.telemetry.reader import read_run
+from paceline.trained import Trained, load_model
+
+
+def main(argv: list[str]) -> int:
+    arguments = _parse(argv)
+    die_with_agent()
+    try:
+        print(json.dumps(_answer(arguments)))
+        return 0
+    except BaseException as error:
+        typed, _ = explain_exception(error, arguments.run, 0)
+        text = "".join(traceback.format_exception(error))
+        print(format_failure(typed.to_record() | {"traceback": text}), file=sys.stderr)
+        return typed.exit_code
+
+
+def _parse(argv: list[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m paceline.worker.model", allow_abbrev=False)
+    verbs = parser.add_subparsers(dest="verb", required=True)
+    evaluate = verbs.add_parser("evaluate", help="evaluate every split, in one process")
+    evaluate.add_argument(
+        "--device", choices=("auto", "cpu", "cuda"), default="auto", help="auto: a GPU if there is one"
+    )
+    evaluate.add_argument("--precision", choices=("fp32", "bf16", "fp16"), help="default: as configured")
+    export = verbs.add_parser("export", help="write the files of an export into a directory")
+    export.add_argument("--to", type=Path, required=True, metavar="DIR", help="an empty directory")
+    for each in (evaluate, export):
+        each.add_argument("run", type=Path, help="a run directory")
+        each.add_argument("--checkpoint", default="best", help="best, latest, final, a name, or a path")
+    return parser.parse_args(argv)
+
+
+def _answer(arguments: argparse.Namespace) -> dict[str, Any]:
+    if arguments.verb == "export":
+        trained = load_model(arguments.run, arguments.checkpoint)
+        return write_files(trained, arguments.to) | _describe(trained)
+    is_cuda = arguments.device != "cpu" and torch.cuda.is_available()
+    trained = load_model(arguments.run, arguments.checkpoint, "cuda" if is_cuda else "cpu")
+    return evaluate_splits(trained, arguments.precision) | _describe(trained)
+
+
+def _describe(trained: Trained) -> dict[str, Any]:
+    assert trained.checkpoint is not None, "the commands give run directories only"
+    run = trained.checkpoint.manifest.run
+    return {"checkpoint": trained.where, "step": trained.step, "run_id": run, "note": trained.note}
+
+
+def evaluate_splits(trained: Trained, precision_mode: str | None = None) -> dict[str, Any]:
+    """The metrics of every split, as a run of one rank computes them: {"device": …, "precision": …, "splits": [{"split": …}, …]}."""
+    config, workload = trained.job.config, trained.workload
+    if config.run.deterministic:
+        make_deterministic()
+    device = next(trained.model.parameters()).device
+    ranks = Ranks(0, 1, device, "none", "one process")
+    section = config.precision.model_copy(update={"mode": precision_mode} if precision_mode else {})
+    precision = build_precision(section, ranks, QuietLog())
+    evaluator = Evaluator(config, ranks, workload, Strategy(trained.model), precision)
+    sizes = {split: evaluator.size(split) for split in workload.splits}
+    splits = [
+        {"split": split, "num_samples": size, "metrics": evaluator.run(split)} for split, size in sizes.items() if size
+    ]
+    return {"device": device.type, "precision": precision.name, "splits": splits}
+
+
+def write_files(trained: Trained, directory: Path) -> dict[str, Any]:
+    """Writes the files of an export; the run is only read."""
+    assert trained.checkpoint is not None, "the commands give run directories only"
+    manifest = trained.checkpoint.manifest
+    tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in model_tensors(trained.model).items()}
+    (names,) = plan_shards(tensors, 1)
+    pieces = (tensors[name].reshape(-1).view(torch.uint8).numpy().data for name in names)
+    entry = write_file(directory / WEIGHTS, (encode_header(names, tensors), *pieces))
+    write_text(directory / CONFIG, RunLayout(trained.root).config.read_text(encoding="utf-8"))
+    export = Export(
+        recipe=trained.job.recipe.name,
+        step=trained.step,
+        run=manifest.run,
+        checkpoint=trained.checkpoint.path.name,
+        paceline=paceline.__version__,
+        torch=torch.__version__,
+        sha256=digest_of(directory / WEIGHTS),
+        num_parameters=sum(parameter.numel() for parameter in trained.model.parameters()),
+        identity=manifest.identity,
+        metrics=_logged_rows(trained.root, manifest.run, trained.step),
+    )
+    write_export(directory, export)
+    return {"bytes": entry.bytes, "num_parameters": export.num_parameters}
+
+
+def _logged_rows(root: Path, run_id: str, step: int) -> list[dict[str, Any]]:
+    """What the run logged at that step; nothing where the checkpoint is another run's. JSON has no number that is not finite."""
+    run = read_run(root)
+    rows = [row for row in run.validation if row["step"] == step] if run.run.id == run_id else []
+    return [
+        {name: None if isinstance(value, float) and not math.isfinite(value) else value for name, value in row.items()}
+        for row in rows
+    ]
+
+
+if __name__ == "__main__":
+    code = main(sys.argv[1:])
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)  # torch's own end takes a second or more
