@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from paceline.engine.stop import StopWatch
 from paceline.telemetry.events import EventLog
 from paceline.telemetry.layout import RunLayout
 from paceline.telemetry.pulse import PulseWriter
+from paceline.telemetry.run_file import Attempt, RunFile
 from paceline.workload import Draw, Objective, Setting
 
 
@@ -80,28 +82,23 @@ class Regression:
         return {}
 
 
+def build_context(
+    root: Path, sections: dict[str, Any] | None = None, given: set[str] | None = None, **ranks: Any
+) -> Context:
+    """A context of one rank; without checkpoints unless they are asked for, so that a second one of a test begins anew."""
+    config = RunConfig(recipe="regression", **({"checkpoint": {"enabled": False}} | (sections or {})))
+    layout = RunLayout(root)
+    alone = {"rank": 0, "world_size": 1, "device": torch.device("cpu"), "backend": "none", "backend_reason": "test"}
+    me = Ranks(**(alone | ranks))
+    run = RunFile("0123456789ab", "regression", "", "0", 0.0, {"fingerprint": "f" * 64, "values": {"run.seed": 0}})
+    run.attempts.append(Attempt(1, me.world_size, 1, 0.0, "", []))
+    run.save(layout)
+    events, watch = EventLog(layout.events, f"rank {me.rank}", 1), StopWatch(layout, 1, None)
+    pulse = PulseWriter(root, me.rank, 1)
+    return Context(config, given or set(), [], me, layout, run, 1, events, watch, pulse)
+
+
 @pytest.fixture
 def make_context(tmp_path: Path) -> Callable[..., Context]:
     """make_context({"train": {"max_steps": 5}}, given={"precision.tf32"}) -> a context of one rank."""
-
-    def make(sections: dict[str, Any] | None = None, given: set[str] | None = None, **ranks: Any) -> Context:
-        config = RunConfig(recipe="regression", **(sections or {}))
-        layout = RunLayout(tmp_path)
-        me = Ranks(
-            **(
-                {
-                    "rank": 0,
-                    "world_size": 1,
-                    "device": torch.device("cpu"),
-                    "backend": "none",
-                    "backend_reason": "test",
-                }
-                | ranks
-            )
-        )
-        events = EventLog(layout.events, "rank 0", 1)
-        return Context(
-            config, given or set(), [], me, layout, 1, events, StopWatch(layout, 1, None), PulseWriter(tmp_path, 0, 1)
-        )
-
-    return make
+    return functools.partial(build_context, tmp_path)

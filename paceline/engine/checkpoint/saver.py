@@ -24,7 +24,6 @@ from paceline.engine.checkpoint.publishing import (
     SaveFailed,
     link,
     publish,
-    refresh_links,
     report_done,
     report_failed,
     retire,
@@ -38,7 +37,7 @@ from paceline.engine.context import Context
 from paceline.engine.precision import Precision
 from paceline.engine.state import TrainState
 from paceline.errors import StorageError
-from paceline.telemetry.checkpoints import STATE, Manifest, shard_name, step_name
+from paceline.telemetry.checkpoints import STATE, FileEntry, Manifest, shard_name, step_name
 
 _SLOW_WAIT_S = 1.0
 
@@ -168,25 +167,31 @@ class Saver:
                     why="training goes on; the checkpoints before it are as they were",
                 )
             return reason
-        finally:
-            self._is_free.set()
 
     def _write_shard(self, save: _Save) -> str | None:
         """Why this rank's shard will not come, which rank 0 hears as well; None if it is on the disk."""
-        if self._ranks.rank >= len(save.shards):
-            return None
         shard = save.directory / shard_name(self._ranks.rank)
         try:
-            check_room(self._layout.checkpoints, save.total_bytes)
-            save.directory.mkdir(exist_ok=True)
-            entry = write_file(shard, [save.header, *self._snapshot.read()])
-            self._is_free.set()
-            report_done(shard, entry)
+            entry = self._write_snapshot(save, shard)
+            if entry is not None:
+                report_done(shard, entry)
             return None
         except OSError as error:
             reason = os.strerror(error.errno or 0)
             report_failed(shard, reason)
             return reason
+
+    def _write_snapshot(self, save: _Save, shard: Path) -> FileEntry | None:
+        """None: this rank has no share in a state so small."""
+        try:
+            if self._ranks.rank >= len(save.shards):
+                return None
+            check_room(self._layout.checkpoints, save.total_bytes)
+            save.directory.mkdir(exist_ok=True)
+            return write_file(shard, [save.header, *self._snapshot.read()])
+        finally:
+            # Once, and here: a moment later it may hold the next save, which nobody has read yet.
+            self._is_free.set()
 
     def _publish(self, save: _Save) -> None:
         names = [shard_name(index) for index in range(len(save.shards))]
@@ -203,16 +208,21 @@ class Saver:
             files=files,
             tensors={name: names[index] for index, shard in enumerate(save.shards) for name in shard},
         )
-        publish(self._layout, save.directory, manifest)
-        refresh_links(self._layout, save.state.step, save.state.best_step)
-        removed = retire(self._layout, self._config.keep)
-        context.events.write(
+        publish(self._layout, save.directory, manifest, save.state.best_step)
+        removed: list[int] = []
+        with contextlib.suppress(OSError):  # it is saved, whatever becomes of older ones
+            removed = retire(self._layout, self._config.keep)
+        with contextlib.suppress(OSError):
+            self._record(save, manifest, removed)
+
+    def _record(self, save: _Save, manifest: Manifest, removed: list[int]) -> None:
+        self._context.events.write(
             "checkpoint",
             step=save.state.step,
             name=step_name(save.state.step),
             is_best=save.state.best_step == save.state.step,
             bytes=manifest.num_bytes,
-            shards=len(names),
+            shards=len(save.shards),
             stall_ms=round(save.stall_ms, 3),
             seconds=round(time.perf_counter() - save.began, 3),
             removed=[step_name(step) for step in removed],

@@ -28,6 +28,9 @@ _TYPES = {
     torch.int8: "I8",
     torch.uint8: "U8",
     torch.bool: "BOOL",
+    torch.complex64: "C64",
+    torch.float8_e4m3fn: "F8_E4M3",
+    torch.float8_e5m2: "F8_E5M2",
 }
 _LEAST_BYTES = 16 << 20
 """A shard smaller than this is not worth a file of its own."""

@@ -1,0 +1,41 @@
+"""A snapshot is of one moment: what changes afterwards does not reach it, and its memory is used again."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from paceline.engine.checkpoint import snapshot
+from paceline.engine.checkpoint.snapshot import Snapshot
+
+
+def content(copy: Snapshot) -> bytes:
+    return b"".join(bytes(piece) for piece in copy.read())
+
+
+def expected(tensors: list[torch.Tensor]) -> bytes:
+    return b"".join(tensor.detach().contiguous().numpy().tobytes() for tensor in tensors)
+
+
+@pytest.mark.parametrize("slab", [64, 1 << 26])
+def test_later_changes_do_not_reach_it(monkeypatch: pytest.MonkeyPatch, slab: int) -> None:
+    monkeypatch.setattr(snapshot, "_SLAB", slab)
+    tensors = [torch.randn(13, 7), torch.tensor(3), torch.empty(0), torch.randn(4, 6).T, torch.ones(3) > 0]
+    copy = Snapshot(torch.device("cpu"))
+    copy.take(tensors, [False] * len(tensors))
+    before = expected(tensors)
+    for tensor in tensors:
+        tensor.zero_()
+    copy.hold_update()
+    assert content(copy) == before
+    assert copy.num_bytes == len(before)
+
+
+def test_its_memory_is_used_again_for_more_and_for_less(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(snapshot, "_SLAB", 64)
+    copy = Snapshot(torch.device("cpu"))
+    copy.reserve(500)
+    for size in (10, 125, 3, 300, 16, 0, 17):
+        tensors = [torch.randn(size)]
+        copy.take(tensors, [False])
+        assert content(copy) == expected(tensors), size
