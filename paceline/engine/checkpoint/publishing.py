@@ -82,13 +82,14 @@ def wait_for_shards(directory: Path, names: Sequence[str], timeout_s: float) -> 
     return entries
 
 
-def publish(layout: RunLayout, directory: Path, manifest: Manifest, best_step: int | None = None) -> None:
+def publish(layout: RunLayout, directory: Path, manifest: Manifest, best_step: int | None) -> Path:
     """Writes the manifest and gives the directory its name, unless a later attempt owns the run by now."""
     for mark in directory.glob("*.done"):
         mark.unlink()
     sync_directory(directory)
     write_manifest(directory, manifest)
     sync_directory(directory)
+    target = layout.checkpoints / step_name(manifest.step)
     fence = Lock(layout.attempt_lock)
     try:
         # Whoever begins an attempt writes run.json under this lock: either we are visible before it, or we see that we are late.
@@ -97,12 +98,13 @@ def publish(layout: RunLayout, directory: Path, manifest: Manifest, best_step: i
         run = load_run_file(layout.root)
         if run is None or run.attempts[-1].attempt != manifest.attempt:
             raise SaveFailed(f"attempt {manifest.attempt} is over: a later one owns the run")
-        os.rename(directory, layout.checkpoints / step_name(manifest.step))
+        os.rename(directory, target)
         with contextlib.suppress(OSError):  # links are for people: nothing is resumed from them
             refresh_links(layout, manifest.step, best_step)
     finally:
         fence.release()
     sync_directory(layout.checkpoints)
+    return target
 
 
 def link(layout: RunLayout, word: str, step: int | None) -> None:

@@ -67,14 +67,14 @@ def prepare(layout: RunLayout, step: int, attempt: int = 1, count: int = 1) -> t
 
 
 def save(layout: RunLayout, step: int, attempt: int = 1) -> Path:
-    return publish(layout, *prepare(layout, step, attempt))
+    return publish(layout, *prepare(layout, step, attempt), best_step=None)
 
 
 def test_what_is_published_is_whole_and_nothing_else_is_there(layout: RunLayout) -> None:
     directory, manifest = prepare(layout, 5)
     assert names_below(layout.checkpoints) == {directory.name}
-    path = publish(layout, directory, manifest)
-    assert names_below(layout.checkpoints) == {"step_00000005"}
+    path = publish(layout, directory, manifest, best_step=None)
+    assert names_below(layout.checkpoints) == {"step_00000005", "latest"}
     assert names_below(path) == {MANIFEST, STATE, shard_name(0)}
     check_files(read_checkpoint(path))
 
@@ -86,10 +86,10 @@ def test_an_attempt_that_is_over_makes_nothing_visible(layout: RunLayout) -> Non
     other, later = prepare(layout, 10, attempt=2)
     run_file = layout.run.read_bytes()
     with pytest.raises(SaveFailed, match="attempt 1 is over"):
-        publish(layout, directory, manifest)
-    assert names_below(layout.checkpoints) == {"step_00000005", directory.name, other.name}
+        publish(layout, directory, manifest, best_step=None)
+    assert names_below(layout.checkpoints) == {"step_00000005", "latest", directory.name, other.name}
     assert layout.run.read_bytes() == run_file
-    publish(layout, other, later)
+    publish(layout, other, later, best_step=None)
     found = read_checkpoint(layout.checkpoints / "step_00000010")
     check_files(found)
     assert found.manifest.attempt == 2
@@ -99,7 +99,7 @@ def test_a_run_that_is_gone_gets_no_checkpoint(layout: RunLayout) -> None:
     directory, manifest = prepare(layout, 5)
     layout.run.unlink()
     with pytest.raises(SaveFailed, match="is over"):
-        publish(layout, directory, manifest)
+        publish(layout, directory, manifest, best_step=None)
     assert names_below(layout.checkpoints) == {directory.name}
 
 
@@ -112,7 +112,7 @@ def test_who_begins_an_attempt_is_waited_for(layout: RunLayout) -> None:
 
     def late() -> None:
         try:
-            publish(layout, directory, manifest)
+            publish(layout, directory, manifest, best_step=None)
         except SaveFailed as error:
             caught.append(error)
 
