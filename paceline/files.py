@@ -115,7 +115,7 @@ class LineWriter:
         try:
             text = json.dumps(record, default=str, separators=(",", ":"), allow_nan=False)
         except ValueError:
-            text = json.dumps(_finite(record), default=str, separators=(",", ":"))
+            text = json.dumps(finite(record), default=str, separators=(",", ":"))
         self.write(text)
 
     def close(self) -> None:
@@ -124,11 +124,12 @@ class LineWriter:
             self._descriptor = -1
 
 
-def _finite(value: Any) -> Any:
+def finite(value: Any) -> Any:
+    """The same, with null for every number that is not finite: JSON has none."""
     if isinstance(value, dict):
-        return {key: _finite(item) for key, item in value.items()}
+        return {key: finite(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_finite(item) for item in value]
+        return [finite(item) for item in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 

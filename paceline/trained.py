@@ -20,11 +20,11 @@ from typing import Any
 
 import torch
 
-from paceline.config.changes import find_changes
+from paceline.config.changes import find_changes, list_changes
 from paceline.config.fingerprint import DATA_DIGEST
 from paceline.config.nearest import nearest
 from paceline.engine.attention import choose_attention
-from paceline.engine.checkpoint.reading import read_tensors, read_weights
+from paceline.engine.checkpoint.reading import read_exported, read_tensors
 from paceline.engine.checkpoint.tensors import MODEL, load_weights
 from paceline.errors import CheckpointError, DataError, UsageError
 from paceline.recipes.job import Job, load_job
@@ -85,7 +85,7 @@ def _load_export(path: Path, device: torch.device) -> Trained:
     export = read_export(path)
     job = load_job(str(path / CONFIG))
     _check_identity(job, export.identity, str(path))
-    workload, model = _build(job, read_weights(path), device, str(path))
+    workload, model = _build(job, read_exported(path), device, str(path))
     return Trained(job, workload, model, export.step, str(path), "", None, path)
 
 
@@ -161,9 +161,8 @@ def _check_identity(job: Job, identity: Mapping[str, Any], where: str) -> None:
     if [change.key for change in changes] == [DATA_DIGEST]:
         what = "the data is not what this model was trained on"
         raise DataError(f"{what} ({changes[0]})", where, "give the same data at the place that config.yaml names")
-    what = "the weights were trained with another configuration; different are:\n    "
-    do = "name the run that they belong to"
-    raise CheckpointError(what + "\n    ".join(str(change) for change in changes), where, do)
+    what = list_changes("the weights were trained with another configuration; different are:", changes)
+    raise CheckpointError(what, where, "name the run that they belong to")
 
 
 def _usable_device(device: str | torch.device) -> torch.device:

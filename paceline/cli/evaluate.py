@@ -14,6 +14,7 @@ from typing import Any
 
 from paceline.cli.arguments import CheckpointWord, Debug, Json, RunDirectory
 from paceline.cli.asking import ask_worker, waiting
+from paceline.files import finite
 from paceline.launch.weights import readable
 from paceline.telemetry.reader import Row, Run, read_run
 
@@ -65,9 +66,7 @@ class Evaluation:
 
     def to_record(self) -> dict[str, Any]:
         known = {name: self.answer[name] for name in ("checkpoint", "step", "device", "precision")}
-        rows = [
-            {name: _finite(value) for name, value in asdict(row).items()} | {"equal": row.is_equal} for row in self.rows
-        ]
+        rows = [finite(asdict(row)) | {"equal": row.is_equal} for row in self.rows]
         return {"run": str(self.run.layout.root), **known, "notes": self.notes, "rows": rows}
 
 
@@ -106,10 +105,6 @@ def _compare(answer: dict[str, Any], logged: dict[str, Row]) -> Iterator[Compare
         row = logged.get(found["split"], {})
         for metric, value in found["metrics"].items():
             yield Compared(found["split"], metric, found["num_samples"], value, row.get(metric), row.get("num_samples"))
-
-
-def _finite(value: Any) -> Any:
-    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _print(evaluation: Evaluation) -> None:

@@ -16,7 +16,7 @@ from typing import Annotated
 
 import typer
 
-from paceline.cli.arguments import Debug
+from paceline.cli.arguments import Debug, RunDirectory
 from paceline.cli.ending import describe_ending
 from paceline.errors import PacelineError, UsageError
 from paceline.files import Lock, storage_error
@@ -31,7 +31,7 @@ _SAY_EVERY_S = 5.0
 
 
 def command(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run directory, as `paceline train` printed it.")],
+    run: RunDirectory,
     wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Wait until the run has ended.")] = True,
     debug: Debug = False,
 ) -> None:

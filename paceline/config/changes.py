@@ -5,7 +5,7 @@ str(find_changes(settings_in(old_text), settings_in(new_text), numerics)[0])   -
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -62,6 +62,11 @@ def changed_settings(old: Mapping[str, Any], text: str, numerics: Collection[str
 def find_changes(old: Mapping[str, Any], new: Mapping[str, Any], numerics: Collection[str] = ()) -> list[Change]:
     """Every value that differs; `numerics` are the keys that change digits."""
     return [Change(key, before, after, key in numerics) for key, before, after in differing(old, new)]
+
+
+def list_changes(head: str, changes: Iterable[Change]) -> str:
+    """A sentence, and below it what differs, one line each."""
+    return "\n    ".join([head, *map(str, changes)])
 
 
 def _shown(value: Any) -> str:

@@ -29,8 +29,6 @@ def find_idle(config: RunConfig, given: Collection[str]) -> Iterator[tuple[str, 
         ]
     if config.train.lr_scaling.rule == "none":
         idle += [("train.lr_scaling.base_batch", "train.lr_scaling.rule=none")]
-    if config.stop.patience is None:
-        idle += [("stop.min_delta", "stop.patience is not set")]
     if config.data.num_workers == 0:
         idle += [
             (f"data.{name}", "data.num_workers=0 loads in the training process") for name in ("prefetch", "pin_memory")

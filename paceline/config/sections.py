@@ -203,7 +203,11 @@ class Telemetry(Section):
 
 class Stop(Section):
     patience: int | None = key(None, "End after this many evaluations without a better objective; null: never.", ge=1)
-    min_delta: float = key(0.0, "By how much the objective must improve to count as better.", ge=0)
+    min_delta: float = key(
+        0.0,
+        "By how much the objective must improve to count as better, for patience and for the best checkpoint.",
+        ge=0,
+    )
     max_hours: float | None = key(None, "End after this many hours.", gt=0)
 
 

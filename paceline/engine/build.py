@@ -60,7 +60,7 @@ def build_trainer(context: Context, workload: Workload) -> Trainer:
             )
     learning_rate = LearningRate(config.train, state.horizon)
     timer = build_timer(device)
-    saver = Saver(context, model, optimizer, precision, state.step)
+    saver = Saver(context, model, optimizer, precision, None if start.is_fork else state)
     step = TrainStep(context, workload, strategy, optimizer, precision, learning_rate, timer, saver.hold_update)
     evaluator = Evaluator(config, ranks, workload, strategy, precision, context.watch)
     monitor = Monitor(context, workload, peak_flops(device, precision.name, config.precision.tf32), state.samples)
@@ -95,6 +95,7 @@ def _take_state(context: Context, start: Start, length: Length, objective: Objec
     if start.is_fork:
         # A run of its own: its schedule, and its best, which must lie in its own directory.
         state.best, state.best_step, state.stale_evaluations, state.objective = None, None, 0, ""
+        state.evaluated_step = None
     if state.step == 0 or start.is_fork:
         state.horizon = length.total_steps
     elif state.horizon != length.total_steps and context.config.train.schedule.kind != "constant":

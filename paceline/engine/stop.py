@@ -20,11 +20,11 @@ _POLL_S = 0.1
 class StopWatch:
     """Collects what asks this rank to stop; `reason` is None until something does."""
 
-    def __init__(self, layout: RunLayout, attempt: int, max_hours: float | None) -> None:
+    def __init__(self, layout: RunLayout, attempt: int, max_hours: float | None, spent_s: float = 0.0) -> None:
         self.reason: str | None = None
         self._layout = layout
         self._attempt = attempt
-        self._deadline = time.monotonic() + max_hours * 3600 if max_hours is not None else None
+        self._deadline = time.monotonic() + max_hours * 3600 - spent_s if max_hours is not None else None
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="stop-watch", daemon=True)
 

@@ -56,11 +56,16 @@ class Trainer:
         self._monitor = monitor
         self._timer = timer
         self._saver = saver
+        self._judged_step = state.step
         self._overflows = 0
         """steps of this window that fp16 left out"""
 
     def run(self) -> Ending:
-        ending = self._train()
+        try:
+            ending = self._train()
+        except NonFiniteError:  # on all ranks alike: what is under way can be brought to its end
+            self._saver.wait()
+            raise
         if ending.state == "finished":
             ending = self._conclude(ending)
         self._save()
@@ -73,7 +78,8 @@ class Trainer:
 
     def _train(self) -> Ending:
         state, total = self.state, self._length.total_steps
-        verdict = self._evaluate_deciding() if self._evaluation_is_owed() else None
+        self._save()  # a fork's first own checkpoint; anybody else has this one
+        verdict = self._evaluate_deciding() if self._evaluation_is_owed() else self._patience_verdict()
         if verdict == "stop":
             return Ending("stopped", self._agreed_reason(), state.step)
         batches = self._load_batches()
@@ -96,9 +102,10 @@ class Trainer:
                 verdict = self._evaluate_deciding()
                 if verdict == "stop":
                     stop = self._agreed_reason()
-            if stop is None and self._checkpoint_is_due():
+            # The last step is saved at the very end, when its evaluation is known.
+            if stop is None and state.step < total and self._checkpoint_is_due():
                 # What is saved must be known to be good: a step that stops the run must not be behind it when it goes on.
-                stop, previous = self._judge(pending.read()), None
+                stop = self._judge(pending.read())
                 self._save()
             self._saver.prepare()
         if previous is not None:
@@ -118,10 +125,12 @@ class Trainer:
 
     def _judge(self, outcome: Outcome) -> str | None:
         """What a step's result asks for; the same on every rank."""
-        if outcome.bad:
-            self._on_nonfinite(outcome)
-        elif outcome.skipped:
-            self._overflows += 1
+        if outcome.step > self._judged_step:
+            self._judged_step = outcome.step
+            if outcome.bad:
+                self._on_nonfinite(outcome)
+            elif outcome.skipped:
+                self._overflows += 1
         return outcome.stop
 
     def _on_nonfinite(self, outcome: Outcome) -> None:
@@ -173,9 +182,8 @@ class Trainer:
 
     def _evaluation_is_owed(self) -> bool:
         """Before the first step: asked for there, or due at the step where a stop came first."""
-        if self.state.step == 0:
-            return self._config.evaluate.at_start
-        return self.state.evaluated_step != self.state.step and self._evaluation_is_due()
+        is_wanted = self._evaluation_is_due() if self.state.step else self._config.evaluate.at_start
+        return is_wanted and self.state.evaluated_step != self.state.step
 
     def _checkpoint_is_due(self) -> bool:
         """By the calendar, or because this is the best model so far."""
@@ -205,6 +213,9 @@ class Trainer:
             self.state.best, self.state.best_step, self.state.stale_evaluations = value, self.state.step, 0
         else:
             self.state.stale_evaluations += 1
+        return self._patience_verdict()
+
+    def _patience_verdict(self) -> str | None:
         patience = self._config.stop.patience
         return "early_stop" if patience is not None and self.state.stale_evaluations >= patience else None
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 import os
 import secrets
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -61,10 +62,11 @@ class Claim:
 
     def begin_again(self, description: RunDescription) -> Claim:
         """The next attempt of the same run by the same owner; the one before must be finished."""
-        world_size = self.run.attempts[-1].world_size
+        last = self.run.attempts[-1]
+        spent_s = last.spent_s + time.time() - last.started
         with storage_errors(self.layout.root):
             orphans = end_orphans(self.layout, self.run, _ORPHAN_WAIT_S)
-            return _begin_attempt(self.layout, self.run, description, world_size, [], self._lock, orphans)
+            return _begin_attempt(self.layout, self.run, description, last.world_size, [], self._lock, orphans, spent_s)
 
     def release(self) -> None:
         self._lock.release()
@@ -106,7 +108,7 @@ def claim_run(
         check_same_run(layout, run, description, origin)
         old = load_settings(layout.config)
         changed = changed_settings(old, description.config_text, description.numerics)
-        if run.state == "finished" and old and not any(_lengthens(change) for change in changed):
+        if run.state == "finished" and old and not any(_lengthens(change, old) for change in changed):
             lock.release()
             return AlreadyFinished(layout, run, [str(change) for change in changed])
         with storage_errors(root):
@@ -117,10 +119,13 @@ def claim_run(
         raise
 
 
-def _lengthens(change: Change) -> bool:
+def _lengthens(change: Change, old: Mapping[str, Any]) -> bool:
     """Whether a finished run may have more to do after this change."""
-    if change.key in ("train.epochs", "train.max_steps"):
-        return change.new is None or (change.old is not None and change.new > change.old)
+    lengths = ("train.epochs", "train.max_steps")
+    if change.key in lengths:
+        if change.old is None:  # no limit so far, unless there was none at all: that is one epoch
+            return all(old.get(key) is None for key in lengths)
+        return change.new is None or change.new > change.old
     return change.key in ("stop.patience", "stop.min_delta")
 
 
@@ -145,11 +150,12 @@ def _begin_attempt(
     changed: list[Change],
     lock: Lock,
     notes: list[str],
+    spent_s: float = 0.0,
 ) -> Claim:
     number = run.attempts[-1].attempt + 1 if run.attempts else 1
     pulses = create_pulse_directory(run.id, number)
     attempt = Attempt(number, world_size, os.getpid(), time.time(), str(pulses), list(description.argv))
-    attempt.changed = [str(change) for change in changed]
+    attempt.changed, attempt.spent_s = [str(change) for change in changed], spent_s
     run.attempts.append(attempt)
     run.state, run.reason = "running", ""
     try:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 
-from paceline.config.changes import find_changes
+from paceline.config.changes import find_changes, list_changes
 from paceline.errors import OccupiedError
 from paceline.launch.description import RunDescription
 from paceline.launch.origin import Origin
@@ -53,10 +53,9 @@ def check_same_run(layout: RunLayout, run: RunFile, description: RunDescription,
         raise OccupiedError("the directory holds a run already, and --resume never asks for a new one", root, do)
     old, new = run.identity, description.identity
     if old.get("fingerprint") != new.get("fingerprint"):
-        changes = [str(change) for change in find_changes(old.get("values", {}), new.get("values", {}))]
+        changes = find_changes(old.get("values", {}), new.get("values", {}))
         raise OccupiedError(
-            "the directory belongs to another run; different are:\n    "
-            + "\n    ".join(changes or ["the fingerprint"]),
+            list_changes("the directory belongs to another run; different are:", changes),
             root,
             "choose another directory with --out DIR (without --out each configuration gets its own)",
         )

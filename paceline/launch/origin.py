@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from paceline.config.changes import changed_settings, find_changes, load_settings
+from paceline.config.changes import changed_settings, find_changes, list_changes, load_settings
 from paceline.config.fingerprint import may_fork_change
 from paceline.errors import CheckpointError, UsageError
 from paceline.launch.description import RunDescription
@@ -119,11 +119,11 @@ def _check_newest(path: Path, root: Path) -> None:
 
 def _check_fork(checkpoint: Checkpoint, path: Path, is_chosen: bool, description: RunDescription) -> None:
     changes = find_changes(checkpoint.manifest.identity["values"], description.identity.get("values", {}))
-    obstacles = [str(change) for change in changes if not may_fork_change(change.key)]
+    obstacles = [change for change in changes if not may_fork_change(change.key)]
     weights_only = f"--init-from {path} takes only the weights"
     if obstacles:
         raise CheckpointError(
-            "this is a checkpoint of another configuration; a fork cannot change:\n    " + "\n    ".join(obstacles),
+            list_changes("this is a checkpoint of another configuration; a fork cannot change:", obstacles),
             str(path),
             f"use the checkpoint's values; {weights_only}",
         )
@@ -132,7 +132,7 @@ def _check_fork(checkpoint: Checkpoint, path: Path, is_chosen: bool, description
     what, root = "this is a checkpoint of another run", _root_of(checkpoint)
     do = f"choose --out NEW to fork; {weights_only}"
     if changes:
-        what = "\n    ".join(["this is a checkpoint of another configuration; different are:", *map(str, changes)])
+        what = list_changes("this is a checkpoint of another configuration; different are:", changes)
     elif RunLayout(root).run.exists():
         do = f"--out {root} goes on with that run; {do}"
     raise CheckpointError(what, str(path), do)

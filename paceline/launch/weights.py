@@ -10,15 +10,13 @@ The digest joins the identity of the run: other first weights are another run. N
 from __future__ import annotations
 
 import contextlib
-import hashlib
-import json
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from paceline.errors import CheckpointError, UsageError
-from paceline.telemetry.checkpoints import STATE, Checkpoint, check_files, find_checkpoint
+from paceline.telemetry.checkpoints import Checkpoint, check_files, find_checkpoint, shards_digest
 from paceline.telemetry.exports import RECORD, WEIGHTS, digest_of, read_export
 from paceline.telemetry.run_file import load_run_file
 
@@ -53,21 +51,17 @@ class Weights:
 def find_weights(given: str, out: str | Path | None = None) -> Weights:
     """The weights in that directory, or those that the run in `out` began with when the same words were typed.
 
-    The second because a run must go on where what it once began with has been tidied away.
+    The second because a run must go on where what it once began with has trained on, or has been tidied away.
     """
     path = Path(given).absolute()
-    try:
-        with readable(path):
-            if (path / RECORD).exists():
-                return Weights(path.resolve(), read_export(path).sha256, path)
-            checkpoint = find_checkpoint(path)
-            return Weights(checkpoint.path.resolve(), _shards_digest(checkpoint), path, checkpoint)
-    except UsageError:
-        run = load_run_file(Path(out)) if out else None
-        begun = run.init_from if run is not None else None
-        if begun is None or begun.get("given") != str(path):
-            raise
-        return Weights(Path(begun["path"]), str(begun["digest"]), path)
+    run = load_run_file(Path(out)) if out else None
+    if run is not None and run.init_from is not None and run.init_from.get("given") == str(path):
+        return Weights(Path(run.init_from["path"]), str(run.init_from["digest"]), path)
+    with readable(path):
+        if (path / RECORD).exists():
+            return Weights(path.resolve(), read_export(path).sha256, path)
+        checkpoint = find_checkpoint(path)
+        return Weights(checkpoint.path.resolve(), shards_digest(checkpoint), path, checkpoint)
 
 
 @contextlib.contextmanager
@@ -78,10 +72,3 @@ def readable(path: str | Path) -> Iterator[None]:
     except OSError as error:
         what = f"cannot read there ({error.strerror or error})"
         raise UsageError(what, str(error.filename or path), "check the path and its permissions") from error
-
-
-def _shards_digest(checkpoint: Checkpoint) -> str:
-    """Of what the manifest says about the shards: their sizes and checksums stand for their bytes."""
-    shards = {name: asdict(entry) for name, entry in checkpoint.manifest.files.items() if name != STATE}
-    canonical = json.dumps(shards, sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(canonical.encode()).hexdigest()

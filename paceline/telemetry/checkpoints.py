@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import hashlib
 import json
 import os
 import re
@@ -135,6 +136,12 @@ def check_files(checkpoint: Checkpoint) -> None:
         for name, crc in zip(names, pool.map(lambda name: _checksum(checkpoint.path / name), names), strict=True):
             if crc != checkpoint.manifest.files[name].crc32:
                 raise damaged(checkpoint.path, f"{name} does not have its checksum")
+
+
+def shards_digest(checkpoint: Checkpoint) -> str:
+    """Of what the manifest says about the shards: their sizes and checksums stand for their bytes."""
+    shards = {name: asdict(entry) for name, entry in checkpoint.manifest.files.items() if name != STATE}
+    return hashlib.sha256(json.dumps(shards, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
 
 def find_checkpoint(path: Path, word: str = "latest") -> Checkpoint:

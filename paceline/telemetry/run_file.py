@@ -37,6 +37,8 @@ class Attempt:
     ended: float | None = None
     changed: list[str] = field(default_factory=list)
     """`key: old → new` of every setting that differs from the attempt before"""
+    spent_s: float = 0.0
+    """what earlier attempts of the same command took, restarts included: it counts for stop.max_hours"""
 
 
 @dataclass
@@ -53,9 +55,9 @@ class RunFile:
     state: str = "running"
     reason: str = ""
     parent: dict[str, Any] | None = None
-    """where a fork began: {"run": id, "root": …, "checkpoint": …, "step": …, "changed": [`key: old → new`]}"""
+    """where a fork began: {"run": id, "root": …, "checkpoint": …, "step": …, "changed": [`key: old → new`], "given": …}"""
     init_from: dict[str, Any] | None = None
-    """whose weights it began with: {"path": …, "digest": …}"""
+    """whose weights it began with: {"path": …, "digest": …, "given": …}; `given` is the path as it was typed"""
     attempts: list[Attempt] = field(default_factory=list)
     v: int = SCHEMA
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
 import os
 import sys
 import traceback
@@ -26,7 +25,7 @@ from paceline.engine.precision import build_precision
 from paceline.engine.ranks import Ranks
 from paceline.engine.seeding import make_deterministic
 from paceline.engine.strategies.base import Strategy
-from paceline.files import write_text
+from paceline.files import finite, write_text
 from paceline.parentage import die_with_agent
 from paceline.telemetry.events import QuietLog
 from paceline.telemetry.exports import CONFIG, WEIGHTS, Export, digest_of, write_export
@@ -126,10 +125,7 @@ def _logged_rows(root: Path, run_id: str, step: int) -> list[dict[str, Any]]:
     """What the run logged at that step; nothing where the checkpoint is another run's. JSON has no number that is not finite."""
     run = read_run(root)
     rows = [row for row in run.validation if row["step"] == step] if run.run.id == run_id else []
-    return [
-        {name: None if isinstance(value, float) and not math.isfinite(value) else value for name, value in row.items()}
-        for row in rows
-    ]
+    return [finite(row) for row in rows]
 
 
 if __name__ == "__main__":

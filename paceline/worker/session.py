@@ -87,10 +87,10 @@ class Session:
     def _run(self, job: Job, ranks: Ranks, place: Place, idle: list[tuple[str, str]]) -> Ending:
         workers_lock = Lock(place.layout.workers_lock)
         workers_lock.acquire(shared=True)
-        watch = StopWatch(place.layout, place.attempt, job.config.stop.max_hours)
-        watch.start()
         run = load_run_file(place.layout.root)
         assert run is not None
+        watch = StopWatch(place.layout, place.attempt, job.config.stop.max_hours, run.attempts[-1].spent_s)
+        watch.start()
         self._pulse = ranks.pulse = self._open_pulse(run, place.attempt)
         events = EventLog(place.layout.events, f"rank {ranks.rank}", place.attempt) if ranks.is_first else QuietLog()
         context = Context(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import json
 import os
 import signal
@@ -15,6 +17,8 @@ from pathlib import Path
 import psutil
 import pytest
 
+from paceline.telemetry.checkpoints import FileEntry, check_files, find_checkpoint, list_checkpoints, read_checkpoint
+from paceline.telemetry.layout import RunLayout
 from paceline.telemetry.reader import Run, read_run
 
 HERE = Path(__file__).parent
@@ -110,6 +114,36 @@ class Started:
         wait_for_step(self.root, step, timeout_s)
 
 
+def losses(run: Run) -> list[tuple[int, float, float, float]]:
+    return [(row["step"], row["loss"], row["grad_norm"], row["lr"]) for row in run.metrics]
+
+
+def evaluations(run: Run) -> list[tuple]:
+    return [tuple(value for name, value in row.items() if name not in ("attempt", "time")) for row in run.validation]
+
+
+def final_files(root: Path) -> dict[str, FileEntry]:
+    """Size and checksum of every file of the final checkpoint: weights, moments and counts."""
+    return find_checkpoint(root, "final").manifest.files
+
+
+def checkpoint_steps(root: Path) -> list[int]:
+    """The steps of a run's checkpoints, the oldest first; every one of them must be whole."""
+    checkpoints = [read_checkpoint(path) for path in list_checkpoints(RunLayout(root).checkpoints)]
+    for checkpoint in checkpoints:
+        check_files(checkpoint)
+    return [checkpoint.step for checkpoint in reversed(checkpoints)]
+
+
+def assert_same_bits(run: Run, reference: Run) -> None:
+    """What the run counts as its own is the uninterrupted run's, to the last bit."""
+    assert losses(run) == losses(reference)
+    assert evaluations(run) == evaluations(reference)
+    assert final_files(run.layout.root) == final_files(reference.layout.root)
+    for word in ("latest", "best", "final"):
+        assert find_checkpoint(run.layout.root, word).step == find_checkpoint(reference.layout.root, word).step, word
+
+
 def wait_for_step(root: Path, step: int, timeout_s: float = 60) -> None:
     """Returns when metrics.csv shows the step (telemetry.log_every=1)."""
     deadline = time.monotonic() + timeout_s
@@ -128,18 +162,27 @@ def zygote() -> Iterator[Zygote]:
     process.close()
 
 
+def start_in(
+    zygote: Zygote,
+    folder: Path,
+    ranks: int,
+    *overrides: str,
+    name: str = "run",
+    plant: str | None = None,
+    group: bool = False,
+) -> Started:
+    """Starts ranks on the tiny configuration; the run directory is folder/name."""
+    console = folder / f"{name}-console"
+    console.mkdir(exist_ok=True)
+    root = folder / name
+    argv = ["sasrec", *tiny(*overrides), "--out", str(root)]
+    return Started(zygote, root, zygote.start(ranks, argv, console, plant, group), console)
+
+
 @pytest.fixture
 def start_ranks(zygote: Zygote, tmp_path: Path) -> Callable[..., Started]:
     """start_ranks(3, "train.max_steps=5", plant="nan:rank=1,step=3") -> Started, on the tiny configuration."""
-
-    def start(ranks: int, *overrides: str, name: str = "run", plant: str | None = None, group: bool = False) -> Started:
-        console = tmp_path / f"{name}-console"
-        console.mkdir(exist_ok=True)
-        root = tmp_path / name
-        argv = ["sasrec", *tiny(*overrides), "--out", str(root)]
-        return Started(zygote, root, zygote.start(ranks, argv, console, plant, group), console)
-
-    return start
+    return functools.partial(start_in, zygote, tmp_path)
 
 
 @pytest.fixture
@@ -184,9 +227,9 @@ class Command:
         return next(p for p in self.descendants() if "paceline.launch.warm" in p.cmdline())
 
 
-@pytest.fixture
-def paceline(tmp_path: Path) -> Iterator[Callable[..., Command]]:
-    """paceline("train", "sasrec", …) -> Command; whatever it started is gone at the end, and was gone before, or the test fails."""
+@contextlib.contextmanager
+def commands(folder: Path) -> Iterator[Callable[..., Command]]:
+    """start("train", "sasrec", …) -> Command, in that folder; whatever still runs of them at the end is ended."""
     started: list[Command] = []
 
     def start(*arguments: str, **options) -> Command:
@@ -196,7 +239,7 @@ def paceline(tmp_path: Path) -> Iterator[Callable[..., Command]]:
             stderr=subprocess.PIPE,
             stdin=subprocess.DEVNULL,
             text=True,
-            cwd=options.pop("cwd", tmp_path),
+            cwd=options.pop("cwd", folder),
             env=options.pop("env", WITHOUT_GPU),
             start_new_session=True,
             **options,
@@ -205,13 +248,22 @@ def paceline(tmp_path: Path) -> Iterator[Callable[..., Command]]:
         started.append(command)
         return command
 
-    yield start
-    for command in started:
-        if command.process.poll() is None:
-            for process in command.descendants():
-                process.kill()
-            command.process.send_signal(signal.SIGKILL)
-            command.process.communicate()
+    try:
+        yield start
+    finally:
+        for command in started:
+            if command.process.poll() is None:
+                for process in command.descendants():
+                    process.kill()
+                command.process.send_signal(signal.SIGKILL)
+                command.process.communicate()
+
+
+@pytest.fixture
+def paceline(tmp_path: Path) -> Iterator[Callable[..., Command]]:
+    """paceline("train", "sasrec", …) -> Command, as `commands` says."""
+    with commands(tmp_path) as start:
+        yield start
 
 
 def assert_gone(processes: list[psutil.Process], timeout_s: float = 15) -> None:

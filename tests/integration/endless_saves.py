@@ -46,7 +46,7 @@ def save_endlessly(root: Path, ready: int) -> None:
     model = build_model()
     start.load_model(model)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    saver = Saver(context, model, optimizer, Precision(), start.state.step)
+    saver = Saver(context, model, optimizer, Precision(), start.state)
     os.write(ready, json.dumps({"start": start.state.step, "hidden": hidden}).encode() + b"\n")
     step = start.state.step
     while True:

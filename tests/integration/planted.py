@@ -99,3 +99,61 @@ def _slow_evaluation(seconds: float) -> None:
 def _stall(step: float) -> None:
     """This rank hangs for a while before that step."""
     _at_step(step, lambda _: time.sleep(6))
+
+
+def _terminate(step: float) -> None:
+    """This rank gets SIGTERM before that step."""
+    _at_step(step, lambda _: os.kill(os.getpid(), signal.SIGTERM))
+
+
+def _terminate_in_evaluation(step: float) -> None:
+    """This rank gets SIGTERM in the middle of its first evaluation after that step."""
+    from paceline.engine.evaluation import Evaluator
+
+    score = Evaluator._score
+    is_armed = step == 0
+
+    def arm(_) -> None:
+        nonlocal is_armed
+        is_armed = True
+
+    def wrapped(self, *arguments):
+        nonlocal is_armed
+        if is_armed:
+            is_armed = False
+            os.kill(os.getpid(), signal.SIGTERM)
+        return score(self, *arguments)
+
+    if step:
+        _at_step(step, arm)
+    Evaluator._score = wrapped
+
+
+def _request(step: float) -> None:
+    """Somebody asks this attempt to stop before that step, and this rank has seen it when the step begins."""
+    from paceline.telemetry.stop_request import write_stop_request
+
+    def act(train_step) -> None:
+        watch = train_step._watch
+        write_stop_request(watch._layout.stop_request, watch._attempt, reason="stop_command", by="a test")
+        _wait_for_reason(watch)
+
+    _at_step(step, act)
+
+
+def _overdue(step: float) -> None:
+    """The time limit (stop.max_hours) passes before that step."""
+    _at_step(step, lambda train_step: _wait_for_reason(train_step._watch))
+
+
+def _wait_for_reason(watch) -> None:
+    deadline = time.monotonic() + 20
+    while watch.reason is None and time.monotonic() < deadline:
+        time.sleep(0.01)
+
+
+def _full_disk(**options: float) -> None:
+    """The disk is full while certain steps are saved; see full_disk.py."""
+    import full_disk
+
+    full_disk.plant(**options)

@@ -15,7 +15,8 @@ import sys
 import time
 
 import planted
-import torch  # noqa: F401
+import torch
+import torch._dynamo  # noqa: F401 (the first optimizer imports it, which would cost every rank seconds)
 
 import paceline.recipes.sasrec.workload
 import paceline.worker.describe

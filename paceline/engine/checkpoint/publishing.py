@@ -11,7 +11,7 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
@@ -26,12 +26,13 @@ from paceline.telemetry.checkpoints import (
     step_name,
     write_manifest,
 )
+from paceline.telemetry.events import EventLog
 from paceline.telemetry.layout import RunLayout
 from paceline.telemetry.run_file import load_run_file
 
 _POLL_S = 0.01
 _FENCE_S = 30.0
-_SAVING, _REMOVING = ".saving-", ".removing-"
+_SAVING, _REMOVING, _REPLACED = ".saving-", ".removing-", ".replaced-"
 
 
 class SaveFailed(Exception):
@@ -90,6 +91,7 @@ def publish(layout: RunLayout, directory: Path, manifest: Manifest, best_step: i
     write_manifest(directory, manifest)
     sync_directory(directory)
     target = layout.checkpoints / step_name(manifest.step)
+    replaced = layout.checkpoints / f"{_REPLACED}{target.name}"
     fence = Lock(layout.attempt_lock)
     try:
         # Whoever begins an attempt writes run.json under this lock: either we are visible before it, or we see that we are late.
@@ -98,38 +100,65 @@ def publish(layout: RunLayout, directory: Path, manifest: Manifest, best_step: i
         run = load_run_file(layout.root)
         if run is None or run.attempts[-1].attempt != manifest.attempt:
             raise SaveFailed(f"attempt {manifest.attempt} is over: a later one owns the run")
+        if (
+            target.exists()
+        ):  # the same step, saved again with its evaluation: out of sight, to be put back if we are killed here
+            os.rename(target, replaced)
         os.rename(directory, target)
-        with contextlib.suppress(OSError):  # links are for people: nothing is resumed from them
-            refresh_links(layout, manifest.step, best_step)
+        refresh_links(layout, manifest.step, best_step)
     finally:
         fence.release()
     sync_directory(layout.checkpoints)
+    shutil.rmtree(replaced, ignore_errors=True)
     return target
 
 
-def link(layout: RunLayout, word: str, step: int | None) -> None:
-    """Points latest, best or final to a step's checkpoint, if that is there."""
-    if step is None or not (layout.checkpoints / step_name(step)).is_dir():
-        return
-    temporary = layout.checkpoints / f".{word}.{os.getpid()}"
-    temporary.unlink(missing_ok=True)
-    temporary.symlink_to(step_name(step))
-    os.replace(temporary, layout.checkpoints / word)
+def refresh_links(layout: RunLayout, step: int, best_step: int | None, final_step: int | None = None) -> dict[str, str]:
+    """Points the links to where they belong, and takes away those whose checkpoint is gone; which could not be set, and why.
+
+    Links are for people: nothing is resumed from them, and a file system without them is no reason to stop.
+    """
+    unset = {}
+    for word, target in (("latest", step), ("best", best_step), ("final", final_step)):
+        try:
+            _link(layout, word, target)
+        except OSError as error:
+            unset[word] = error.strerror or str(error)
+    return unset
 
 
-def refresh_links(layout: RunLayout, step: int, best_step: int | None) -> None:
-    """Points `latest` and `best` to where they belong; a link whose checkpoint is not there any more is taken away."""
-    link(layout, "latest", step)
-    link(layout, "best", best_step)
-    for word in LINKS:
-        path = layout.checkpoints / word
-        if path.is_symlink() and not path.exists():
-            path.unlink()
+def _link(layout: RunLayout, word: str, step: int | None) -> None:
+    path = layout.checkpoints / word
+    if step is not None and (layout.checkpoints / step_name(step)).is_dir():
+        temporary = layout.checkpoints / f".{word}.{os.getpid()}"
+        temporary.unlink(missing_ok=True)
+        temporary.symlink_to(step_name(step))
+        try:
+            os.replace(temporary, path)
+        except OSError:
+            temporary.unlink()
+            raise
+    elif path.is_symlink() and not path.exists():
+        path.unlink()
 
 
-def retire(layout: RunLayout, keep: int) -> list[int]:
-    """Removes all but the newest `keep` checkpoints and those that a link names; their steps. A damaged one counts for nothing and stays."""
+def warn_unset(events: EventLog, layout: RunLayout, unset: Mapping[str, str]) -> None:
+    """Says which links could not be set."""
+    if unset:
+        words = "; ".join(f"{word}: {reason}" for word, reason in unset.items())
+        events.write(
+            "warning", what=f"a link to a checkpoint could not be set ({words})", where=str(layout.checkpoints)
+        )
+
+
+def retire(layout: RunLayout, keep: int, best_step: int | None) -> list[int]:
+    """Removes all but the newest `keep` checkpoints, the best, and those that a link names; their steps.
+
+    A damaged one counts for nothing and stays.
+    """
     spared = {(layout.checkpoints / word).resolve().name for word in LINKS}
+    if best_step is not None:
+        spared.add(step_name(best_step))
     whole = []
     for path in list_checkpoints(layout.checkpoints):
         with contextlib.suppress(CheckpointError, UsageError):
@@ -147,7 +176,13 @@ def retire(layout: RunLayout, keep: int) -> list[int]:
 
 
 def remove_leftovers(layout: RunLayout) -> None:
-    """Takes away what killed saves and removals left; when no save is under way."""
+    """Takes away what killed saves and removals left, and puts back what was to be replaced; when no save is under way."""
+    for path in layout.checkpoints.glob(f"{_REPLACED}*"):
+        target = path.with_name(path.name.removeprefix(_REPLACED))
+        if target.exists():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            os.rename(path, target)
     for prefix in (_SAVING, _REMOVING):
         for path in layout.checkpoints.glob(f"{prefix}*"):
             shutil.rmtree(path, ignore_errors=True)

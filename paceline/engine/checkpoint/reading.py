@@ -13,7 +13,7 @@ from paceline.engine.checkpoint.tensors import MODEL
 from paceline.engine.state import TrainState
 from paceline.errors import CheckpointError
 from paceline.files import read_json
-from paceline.telemetry.checkpoints import STATE, Checkpoint, check_files, damaged, find_checkpoint
+from paceline.telemetry.checkpoints import STATE, Checkpoint, check_files, damaged, read_checkpoint, shards_digest
 from paceline.telemetry.exports import RECORD, WEIGHTS, digest_of, read_export
 
 
@@ -48,16 +48,22 @@ def read_tensors(checkpoint: Checkpoint, prefix: str) -> dict[str, torch.Tensor]
     return tensors
 
 
-def read_weights(path: Path) -> dict[str, torch.Tensor]:
-    """The weights that lie at a path: of a run's newest checkpoint, of a checkpoint, or of an export; every byte is checked."""
-    if (path / RECORD).exists():
-        return _read_exported(path)
-    checkpoint = find_checkpoint(path)
+def read_weights(path: Path, digest: str) -> dict[str, torch.Tensor]:
+    """The weights of the checkpoint or export at a path, if they are still what the digest says; every byte is checked."""
+    is_export = (path / RECORD).exists()
+    checkpoint = None if is_export else read_checkpoint(path)
+    found = read_export(path).sha256 if checkpoint is None else shards_digest(checkpoint)
+    if found != digest:
+        what = "these are other weights than this run began with"
+        raise CheckpointError(what, str(path), "put the old ones back, or begin another run with --out DIR")
+    if checkpoint is None:
+        return read_exported(path)
     check_files(checkpoint)
     return read_tensors(checkpoint, MODEL)
 
 
-def _read_exported(path: Path) -> dict[str, torch.Tensor]:
+def read_exported(path: Path) -> dict[str, torch.Tensor]:
+    """The weights of an export, after a look at their checksum."""
     file = path / WEIGHTS
     try:
         if digest_of(file) != read_export(path).sha256:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import shutil
 import threading
 import time
@@ -22,13 +21,14 @@ import torch
 import paceline
 from paceline.engine.checkpoint.publishing import (
     SaveFailed,
-    link,
     publish,
+    refresh_links,
     report_done,
     report_failed,
     retire,
     saving_directory,
     wait_for_shards,
+    warn_unset,
 )
 from paceline.engine.checkpoint.shard import check_room, encode_header, plan_shards, write_file
 from paceline.engine.checkpoint.snapshot import Snapshot
@@ -36,7 +36,7 @@ from paceline.engine.checkpoint.tensors import collect_tensors, is_volatile
 from paceline.engine.context import Context
 from paceline.engine.precision import Precision
 from paceline.engine.state import TrainState
-from paceline.errors import StorageError
+from paceline.errors import PacelineError, StorageError
 from paceline.telemetry.checkpoints import STATE, FileEntry, Manifest, shard_name, step_name
 
 _SLOW_WAIT_S = 1.0
@@ -50,7 +50,6 @@ class _Save:
     directory: Path
     shards: Sequence[Sequence[str]]
     header: bytes
-    total_bytes: int
     stall_ms: float
     began: float
 
@@ -64,7 +63,7 @@ class Saver:
         model: torch.nn.Module,
         optimizer: torch.optim.Optimizer,
         precision: Precision,
-        step: int,
+        saved: TrainState | None,
     ) -> None:
         self._context = context
         self._config = context.config.checkpoint
@@ -74,12 +73,13 @@ class Saver:
         self._snapshot = Snapshot(context.ranks.device)
         self._is_free = threading.Event()  # nobody reads the snapshot
         self._is_free.set()
-        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="checkpoint")
-        self._last: Future[str | None] | None = None
+        self._thread = ThreadPoolExecutor(1, "checkpoint", self._begin_thread)
+        self._saves: list[Future[str | None]] = []
+        self._directory: Path | None = None
         self._reserved: Future[None] | None = None
         self._count = 0
-        self.saved_step = step
-        """the step of the newest checkpoint, saved or under way; at first the one that the run began at"""
+        self._saved = _moment(saved)
+        """of the newest checkpoint, saved or under way; at first the one that the run began at, if that is its own"""
 
     def prepare(self) -> None:
         """Gets the memory for snapshots beside the training, once the optimizer has its state; the first save would wait for it."""
@@ -91,16 +91,19 @@ class Saver:
 
     def save(self, state: TrainState) -> None:
         """Begins to save this moment, if it is not saved yet; the same call on every rank."""
-        if not self._config.enabled or state.step == self.saved_step:
+        if not self._config.enabled or state.step == 0 or self._saved == _moment(state):
             return
         began = time.perf_counter()
-        if self._last is not None and self._last.done():
-            self._last.result()  # raises what was no failure of the disk
+        self._collect(wait=False)
         self._wait_for_snapshot(state.step)
         self._is_free.clear()
         tensors = collect_tensors(*self._parts)
         shards = plan_shards(tensors, self._ranks.world_size)
         mine = self._my_names(shards)
+        num_bytes = sum(tensors[name].nbytes for name in mine)
+        if not self._snapshot.has_room(num_bytes):
+            # In its thread: a refusal of the driver would come up in the next kernel of whoever asked.
+            self._thread.submit(self._snapshot.reserve, num_bytes).result()
         self._snapshot.take([tensors[name] for name in mine], [is_volatile(name, tensors[name]) for name in mine])
         self._count += 1
         save = _Save(
@@ -108,14 +111,13 @@ class Saver:
             saving_directory(self._layout, state.step, self._context.attempt, self._count),
             shards,
             encode_header(mine, tensors),
-            sum(tensor.nbytes for tensor in tensors.values()),
             (time.perf_counter() - began) * 1e3,
             time.perf_counter(),
         )
-        self.saved_step = state.step
-        self._last = self._thread.submit(self._write, save)
+        self._saved, self._directory = _moment(state), save.directory
+        self._saves.append(self._thread.submit(self._write, save))
         if not self._config.asynchronous:
-            self._last.result()
+            self._collect(wait=True)
 
     def hold_update(self) -> None:
         """Before every update of the weights."""
@@ -123,15 +125,38 @@ class Saver:
 
     def finish(self, state: TrainState, *, is_final: bool) -> None:
         """Waits for the last save; raises if it came to nothing, because nothing later will make up for it."""
-        failure = self._last.result() if self._last is not None else None
+        failure = self.wait()
         if failure is not None:
             raise StorageError(
-                f"the last checkpoint (step {self.saved_step}) was not saved: {failure}",
+                f"the last checkpoint (step {state.step}) was not saved: {failure}",
                 str(self._layout.checkpoints),
-                "free some space; the same command goes on from the last good checkpoint",
+                "free some space, or mend what it says; the same command goes on from the last good checkpoint",
             )
-        if self._ranks.is_first and is_final:
-            link(self._layout, "final", state.step)
+        if self._ranks.is_first and self._config.enabled:
+            # The last evaluation may have come after the save of its step.
+            unset = refresh_links(self._layout, state.step, state.best_step, state.step if is_final else None)
+            warn_unset(self._context.events, self._layout, unset)
+
+    def wait(self) -> str | None:
+        """Until every save is on the disk, on every rank; why the last one failed, or None."""
+        failure = self._collect(wait=True)
+        # Rank 0 may write for longer than a collective is waited for: first its files, then whatever the ranks do together.
+        deadline = time.monotonic() + self._context.config.parallel.timeout_s
+        while self._directory is not None and self._directory.exists() and time.monotonic() < deadline:
+            time.sleep(0.02)
+        return failure
+
+    def _collect(self, *, wait: bool) -> str | None:
+        """The result of the last save that has ended; raises what was no failure of the disk, but a defect."""
+        failure = None
+        while self._saves and (wait or self._saves[0].done()):
+            failure = self._saves.pop(0).result()
+        return failure
+
+    def _begin_thread(self) -> None:
+        """A thread begins on GPU 0, whichever is this rank's, and would take memory there."""
+        if self._ranks.device.type == "cuda":
+            torch.cuda.set_device(self._ranks.device)
 
     def _my_names(self, shards: Sequence[Sequence[str]]) -> Sequence[str]:
         return shards[self._ranks.rank] if self._ranks.rank < len(shards) else ()
@@ -156,8 +181,8 @@ class Saver:
             if self._ranks.is_first:
                 self._publish(save)
             return failure
-        except (OSError, SaveFailed) as error:
-            reason = str(error) if isinstance(error, SaveFailed) else f"{os.strerror(error.errno or 0)}"
+        except (OSError, SaveFailed, PacelineError) as error:
+            reason = _reason(error)
             shutil.rmtree(save.directory, ignore_errors=True)
             with contextlib.suppress(OSError):
                 self._context.events.write(
@@ -177,16 +202,15 @@ class Saver:
                 report_done(shard, entry)
             return None
         except OSError as error:
-            reason = os.strerror(error.errno or 0)
-            report_failed(shard, reason)
-            return reason
+            report_failed(shard, _reason(error))
+            return _reason(error)
 
     def _write_snapshot(self, save: _Save, shard: Path) -> FileEntry | None:
         """None: this rank has no share in a state so small."""
         try:
             if self._ranks.rank >= len(save.shards):
                 return None
-            check_room(self._layout.checkpoints, save.total_bytes)
+            check_room(self._layout.checkpoints, len(save.header) + self._snapshot.num_bytes)
             save.directory.mkdir(exist_ok=True)
             return write_file(shard, [save.header, *self._snapshot.read()])
         finally:
@@ -195,7 +219,8 @@ class Saver:
 
     def _publish(self, save: _Save) -> None:
         names = [shard_name(index) for index in range(len(save.shards))]
-        files = wait_for_shards(save.directory, names, self._context.config.parallel.timeout_s)
+        # Given up before the other ranks, who may wait for this one in a collective, give up.
+        files = wait_for_shards(save.directory, names, self._context.config.parallel.timeout_s / 2)
         files[STATE] = write_file(save.directory / STATE, [json.dumps(asdict(save.state), indent=2).encode()])
         context = self._context
         manifest = Manifest(
@@ -210,8 +235,8 @@ class Saver:
         )
         publish(self._layout, save.directory, manifest, save.state.best_step)
         removed: list[int] = []
-        with contextlib.suppress(OSError):  # it is saved, whatever becomes of older ones
-            removed = retire(self._layout, self._config.keep)
+        with contextlib.suppress(OSError, PacelineError):  # it is saved, whatever becomes of older ones
+            removed = retire(self._layout, self._config.keep, save.state.best_step)
         with contextlib.suppress(OSError):
             self._record(save, manifest, removed)
 
@@ -227,3 +252,12 @@ class Saver:
             seconds=round(time.perf_counter() - save.began, 3),
             removed=[step_name(step) for step in removed],
         )
+
+
+def _moment(state: TrainState | None) -> tuple[int, int | None] | None:
+    """What tells two states of a run apart: a step is saved again if an evaluation came after it."""
+    return (state.step, state.evaluated_step) if state is not None else None
+
+
+def _reason(error: Exception) -> str:
+    return (error.strerror if isinstance(error, OSError) else None) or str(error)

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import torch
 
+from paceline.engine.checkpoint.tensors import is_volatile
 from paceline.telemetry.checkpoints import FileEntry
 
 _TYPES = {
@@ -41,17 +42,19 @@ _SPARE_BYTES = 8 << 20
 def plan_shards(tensors: Mapping[str, torch.Tensor], world_size: int) -> list[list[str]]:
     """The names of each shard's tensors, in the order of its bytes: at most one shard per rank, of about the same size.
 
-    The widest types come first, so that every tensor begins at a multiple of its element.
+    What is not identical on all ranks (a buffer) is rank 0's, as in DDP. In a shard the widest types come first, so that every tensor
+    begins at a multiple of its element.
     """
-    names = sorted(tensors, key=lambda name: -tensors[name].element_size())
-    total = sum(tensors[name].nbytes for name in names)
+    names = sorted(tensors, key=lambda name: not is_volatile(name, tensors[name]))
+    total = sum(tensor.nbytes for tensor in tensors.values())
     count = max(1, min(world_size, total // _LEAST_BYTES))
     shards: list[list[str]] = [[] for _ in range(count)]
     position = 0
     for name in names:
-        shards[min(count - 1, position * count // max(1, total))].append(name)
+        index = 0 if is_volatile(name, tensors[name]) else min(count - 1, position * count // max(1, total))
+        shards[index].append(name)
         position += tensors[name].nbytes
-    return [shard for shard in shards if shard]
+    return [sorted(shard, key=lambda name: -tensors[name].element_size()) for shard in shards if shard]
 
 
 def encode_header(names: Iterable[str], tensors: Mapping[str, torch.Tensor]) -> bytes:

@@ -13,8 +13,8 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from paceline.config.changes import find_changes
-from paceline.engine.checkpoint.publishing import refresh_links, remove_leftovers
+from paceline.config.changes import find_changes, list_changes
+from paceline.engine.checkpoint.publishing import refresh_links, remove_leftovers, warn_unset
 from paceline.engine.checkpoint.reading import check_content, read_state, read_tensors, read_weights
 from paceline.engine.checkpoint.tensors import MODEL, OPTIMIZER, PRECISION, load_moments, load_weights
 from paceline.engine.context import Context
@@ -32,8 +32,8 @@ class Start:
     state: TrainState
     checkpoint: Checkpoint | None = None
     """weights, moments and scales; None: a fresh model"""
-    weights: Path | None = None
-    """for a fresh run: whose weights it takes over"""
+    weights: dict[str, Any] | None = None
+    """for a fresh run: whose weights it takes over, as run.json says it"""
     is_fork: bool = False
     """the checkpoint is another run's: its schedule ends here"""
 
@@ -41,7 +41,8 @@ class Start:
         if self.checkpoint is not None:
             load_weights(model, read_tensors(self.checkpoint, MODEL), str(self.checkpoint.path))
         elif self.weights is not None:
-            load_weights(model, read_weights(self.weights), str(self.weights))
+            path = Path(self.weights["path"])
+            load_weights(model, read_weights(path, self.weights["digest"]), str(path))
 
     def load_rest(self, model: torch.nn.Module, optimizer: torch.optim.Optimizer, precision: Precision) -> None:
         if self.checkpoint is not None:
@@ -64,7 +65,7 @@ def choose_start(context: Context) -> Start:
     if "error" in chosen:
         raise error_from_record(chosen["error"])
     if "weights" in chosen:
-        return Start(TrainState(), weights=Path(chosen["weights"]))
+        return Start(TrainState(), weights=chosen["weights"])
     if "checkpoint" not in chosen:
         return Start(TrainState())
     checkpoint = read_checkpoint(Path(chosen["checkpoint"]))
@@ -92,16 +93,16 @@ def _choose(context: Context) -> dict[str, Any]:
         if context.config.checkpoint.enabled:
             for path in paths[: len(passed_over)]:
                 _set_aside(path)
-            with storage_errors(layout.checkpoints):
-                refresh_links(layout, checkpoint.step, state.best_step)
+            unset = refresh_links(layout, checkpoint.step, state.best_step)
+            warn_unset(context.events, layout, unset)
     elif run.parent is not None:
         checkpoint = read_checkpoint(Path(run.parent["checkpoint"]))
         check_content(checkpoint)
         is_fork = True
     elif run.init_from is not None:
-        weights = str(run.init_from["path"])
-        context.events.write("resume", step=0, checkpoint=weights, what="weights only", passed_over=[])
-        return {"weights": weights}
+        path = run.init_from["path"]
+        context.events.write("resume", step=0, checkpoint=path, what="weights only", passed_over=[])
+        return {"weights": run.init_from}
     else:
         return {}
     _record(context, checkpoint, passed_over)
@@ -112,9 +113,9 @@ def _check_identity(context: Context, checkpoint: Checkpoint) -> None:
     old, new = checkpoint.manifest.identity, context.run.identity
     if old.get("fingerprint") == new.get("fingerprint"):
         return
-    changes = [str(change) for change in find_changes(old["values"], new.get("values", {}))]
+    changes = find_changes(old["values"], new.get("values", {}))
     raise CheckpointError(
-        "the newest checkpoint here is of another configuration; different are:\n    " + "\n    ".join(changes),
+        list_changes("the newest checkpoint here is of another configuration; different are:", changes),
         str(checkpoint.path),
         "move it away, or begin from its weights with --init-from",
     )

@@ -77,6 +77,8 @@ def load_moments(
     for found in entries.values():
         if set(found) != expected:
             raise _unfit(f"it has {', '.join(sorted(found))}, not {', '.join(sorted(expected))}", where)
+    if not entries:
+        return  # a rule without state so far; what the optimizer has set up for itself stays
     state: dict[str, Any] = {"state": entries, "param_groups": optimizer.state_dict()["param_groups"]}
     optimizer.load_state_dict(state)
 

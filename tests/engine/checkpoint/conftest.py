@@ -83,7 +83,7 @@ def save_on_two_ranks(
         sections = {"checkpoint": {"asynchronous": False}}
         contexts = [make_context(sections, rank=rank, world_size=2) for rank in range(2)]
         choose_start(contexts[0])
-        savers = [Saver(context, parts.model, parts.optimizer, parts.precision, 0) for context in contexts]
+        savers = [Saver(context, parts.model, parts.optimizer, parts.precision, None) for context in contexts]
         for step in steps:
             parts.train(range(step, step + 1))
             for saver in reversed(savers):  # rank 0 waits for the others

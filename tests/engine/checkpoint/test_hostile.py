@@ -20,7 +20,7 @@ from paceline.engine.context import Context
 from paceline.engine.trainer import Trainer
 from paceline.errors import CheckpointError
 from paceline.files import read_records
-from paceline.telemetry.checkpoints import MANIFEST, STATE, check_files, read_checkpoint, shard_name
+from paceline.telemetry.checkpoints import MANIFEST, STATE, check_files, read_checkpoint, shard_name, shards_digest
 from paceline.telemetry.layout import RunLayout
 from tests.engine.checkpoint.conftest import make_small
 from tests.engine.checkpoint.forging import replace_file
@@ -93,7 +93,7 @@ def test_a_payload_in_a_file_is_named_and_passed_over(
         check_files(read_checkpoint(newest))  # the manifest agrees with it
     if name != STATE:
         with pytest.raises(CheckpointError, match=name):
-            read_weights(newest)
+            read_weights(newest, shards_digest(read_checkpoint(newest)))
     trainer = train(6, every_steps=2)
     assert not mark.exists()
     (event,) = (event for event in read_records(layout.events) if event["kind"] == "resume")
@@ -121,7 +121,7 @@ def test_payloads_beside_the_files_mean_nothing(
     for name in others:
         (newest / name).write_bytes(kind(mark))
         (layout.checkpoints / name).write_bytes(kind(mark))
-    read_weights(newest)
+    read_weights(newest, shards_digest(read_checkpoint(newest)))
     trainer = train(6, every_steps=2)
     assert not mark.exists()
     assert trainer.state.step == 6
@@ -163,7 +163,8 @@ def test_a_fork_or_a_fresh_run_from_it_is_refused(
         build_trainer(fork, Regression())
     if name != STATE:
         fresh = make_small(make_context, 6)
-        fresh.run.init_from = {"path": str(foreign), "digest": ""}
+        digest = "" if name == MANIFEST else shards_digest(read_checkpoint(foreign))
+        fresh.run.init_from = {"path": str(foreign), "digest": digest}
         with pytest.raises(CheckpointError, match=name):
             build_trainer(fresh, Regression())
     assert not mark.exists()

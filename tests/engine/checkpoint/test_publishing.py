@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import threading
 import time
 import zlib
@@ -11,7 +12,6 @@ import pytest
 
 from paceline.engine.checkpoint.publishing import (
     SaveFailed,
-    link,
     publish,
     refresh_links,
     remove_leftovers,
@@ -164,12 +164,11 @@ def test_without_a_directory_there_is_nothing_to_wait_for(layout: RunLayout) -> 
 def test_old_ones_go_and_what_a_link_names_stays(layout: RunLayout) -> None:
     for step in range(1, 7):
         save(layout, step)
-    refresh_links(layout, 6, best_step=2)
-    link(layout, "final", 3)
+    assert refresh_links(layout, 6, best_step=None, final_step=3) == {}
     (layout.checkpoints / step_name(5) / MANIFEST).write_text("cut")
-    assert retire(layout, keep=2) == [1]  # 6 and 4 are the newest two that count
-    assert names_below(layout.checkpoints) == {step_name(n) for n in (2, 3, 4, 5, 6)} | {"latest", "best", "final"}
-    assert retire(layout, keep=1) == [4]
+    assert retire(layout, keep=2, best_step=2) == [1]  # 6 and 4 are the newest two that count
+    assert names_below(layout.checkpoints) == {step_name(n) for n in (2, 3, 4, 5, 6)} | {"latest", "final"}
+    assert retire(layout, keep=1, best_step=2) == [4]
     check_files(read_checkpoint(layout.checkpoints / "latest"))
 
 
@@ -181,7 +180,7 @@ def test_links_lead_to_what_is_there(layout: RunLayout) -> None:
         "latest": "step_00000002",
         "best": "step_00000001",
     }
-    link(layout, "best", 9)
+    refresh_links(layout, 2, best_step=9)
     assert (layout.checkpoints / "best").readlink().name == "step_00000001", "a step without a checkpoint"
     (layout.checkpoints / step_name(1)).rename(layout.checkpoints / "step_00000001.damaged")
     refresh_links(layout, 2, best_step=1)
@@ -190,10 +189,41 @@ def test_links_lead_to_what_is_there(layout: RunLayout) -> None:
 
 def test_leftovers_go_and_everything_else_stays(layout: RunLayout) -> None:
     save(layout, 1)
-    link(layout, "latest", 1)
+    refresh_links(layout, 1, best_step=None)
     prepare(layout, 2)
     prepare(layout, 3)[0].rename(layout.checkpoints / ".removing-step_00000003")
     (layout.checkpoints / ".latest.4711").symlink_to("step_00000001")
     (layout.checkpoints / "step_00000009.damaged").mkdir()
     remove_leftovers(layout)
     assert names_below(layout.checkpoints) == {"step_00000001", "latest", "step_00000009.damaged"}
+
+
+def test_what_cannot_be_linked_is_told_and_stops_nothing(layout: RunLayout) -> None:
+    """A run that was copied with its links followed has directories where they were."""
+    save(layout, 1)
+    (layout.checkpoints / "latest").unlink()
+    (layout.checkpoints / "latest").mkdir()
+    assert refresh_links(layout, 1, best_step=1) == {"latest": "Is a directory"}
+    assert (layout.checkpoints / "best").readlink().name == "step_00000001"
+    assert names_below(layout.checkpoints) == {"step_00000001", "latest", "best"}
+
+
+def test_a_step_that_is_saved_again_takes_the_place_of_the_first(layout: RunLayout) -> None:
+    first = save(layout, 5)
+    directory, manifest = prepare(layout, 5, count=2)
+    (directory / "state.json").write_bytes(b"evaluated")
+    files = manifest.files | {"state.json": FileEntry(9, zlib.crc32(b"evaluated"))}
+    assert publish(layout, directory, dataclasses.replace(manifest, files=files), best_step=None) == first
+    assert names_below(layout.checkpoints) == {"step_00000005", "latest"}
+    assert (first / "state.json").read_bytes() == b"evaluated"
+    check_files(read_checkpoint(first))
+
+
+def test_a_kill_between_the_old_and_the_new_one_loses_neither(layout: RunLayout) -> None:
+    first = save(layout, 5)
+    first.rename(layout.checkpoints / ".replaced-step_00000005")
+    remove_leftovers(layout)
+    check_files(read_checkpoint(first))
+    (layout.checkpoints / ".replaced-step_00000005").mkdir()
+    remove_leftovers(layout)
+    assert names_below(layout.checkpoints) == {"step_00000005", "latest"}

@@ -25,6 +25,7 @@ from paceline.telemetry.checkpoints import (
     newest_whole,
     read_checkpoint,
     shard_name,
+    shards_digest,
 )
 from paceline.telemetry.layout import RunLayout
 from tests.engine.checkpoint.conftest import Parts, build_parts
@@ -56,7 +57,10 @@ def test_tensors_read_back_from_all_shards(saved: RunLayout, parts: Parts) -> No
     assert set(found) == set(expected)
     for name, tensor in expected.items():
         assert torch.equal(found[name], tensor.detach()), name
-    assert set(read_weights(saved.root)) == {name.removeprefix(MODEL) for name in expected if name.startswith(MODEL)}
+    weights = read_weights(checkpoint.path, shards_digest(checkpoint))
+    assert set(weights) == {name.removeprefix(MODEL) for name in expected if name.startswith(MODEL)}
+    with pytest.raises(CheckpointError, match="other weights than this run began with"):
+        read_weights(checkpoint.path, "0" * 64)
 
 
 def test_what_was_read_does_not_change_with_the_file(saved: RunLayout) -> None:

@@ -59,7 +59,7 @@ def test_a_save_is_of_the_moment_it_was_asked_for(
         return write_file(*arguments)
 
     monkeypatch.setattr(saver_module, "write_file", wait_and_write)
-    saver = Saver(context, parts.model, parts.optimizer, parts.precision, 0)
+    saver = Saver(context, parts.model, parts.optimizer, parts.precision, None)
     saver.prepare()
     parts.train(range(2))
     expected = {name: value.clone() for name, value in parts.model.state_dict().items() if name != "output.weight"}
@@ -106,7 +106,7 @@ def test_the_next_save_waits_for_the_one_before_to_be_read(
 
     monkeypatch.setattr(saver_module, "publish", publish_late)
     monkeypatch.setattr(saver_module, "write_file", write_late)
-    saver = Saver(context, parts.model, parts.optimizer, parts.precision, 0)
+    saver = Saver(context, parts.model, parts.optimizer, parts.precision, None)
 
     def save(step: int) -> None:
         with torch.no_grad():
@@ -131,12 +131,25 @@ def test_the_next_save_waits_for_the_one_before_to_be_read(
 def test_what_is_saved_is_not_saved_again(make_context: Callable[..., Context]) -> None:
     context, parts = make_context({"checkpoint": {}}), build_parts(1)
     choose_start(context)
-    saver = Saver(context, parts.model, parts.optimizer, parts.precision, 4)
+    saver = Saver(context, parts.model, parts.optimizer, parts.precision, TrainState(step=4))
     for step in (4, 6, 6):
         saver.save(TrainState(step=step))
     saver.finish(TrainState(step=6), is_final=False)
     assert steps_saved(context.layout) == [6]
     assert len([event for event in read_records(context.layout.events) if event["kind"] == "checkpoint"]) == 1
+
+
+def test_a_step_is_saved_again_when_its_evaluation_comes_later(make_context: Callable[..., Context]) -> None:
+    context, parts = make_context({"checkpoint": {}}), build_parts(1)
+    choose_start(context)
+    saver = Saver(context, parts.model, parts.optimizer, parts.precision, TrainState(step=4))
+    saver.save(TrainState(step=6))
+    evaluated = TrainState(step=6, evaluated_step=6, best=0.5, best_step=6)
+    saver.save(evaluated)
+    saver.finish(evaluated, is_final=True)
+    assert steps_saved(context.layout) == [6]
+    assert read_state(read_checkpoint(context.layout.checkpoints / "final")) == evaluated
+    assert (context.layout.checkpoints / "best").readlink().name == "step_00000006"
 
 
 def test_without_checkpoints_nothing_is_written(train: Callable[..., Trainer], tmp_path: Path) -> None:
@@ -301,7 +314,7 @@ def test_two_ranks_leave_nothing_of_a_save_that_failed(
     layout, parts = contexts[0].layout, build_parts(1)
     choose_start(contexts[0])
     parts.train(range(1))
-    savers = [Saver(context, parts.model, parts.optimizer, parts.precision, 0) for context in contexts]
+    savers = [Saver(context, parts.model, parts.optimizer, parts.precision, None) for context in contexts]
     failing = [True]
     write_file = saver_module.write_file
 

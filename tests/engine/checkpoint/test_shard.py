@@ -82,7 +82,8 @@ def test_every_tensor_begins_at_a_multiple_of_its_element() -> None:
 def test_shards_hold_everything_once_and_about_the_same(monkeypatch: pytest.MonkeyPatch, world_size: int) -> None:
     monkeypatch.setattr(shard, "_LEAST_BYTES", 1)
     kinds = list(shard._TYPES)
-    tensors = {f"model.{i}": values(kinds[i % len(kinds)], (1 + (i * 37) % 101,)) for i in range(90)}
+    tensors = {f"optimizer.step.{i}": values(kinds[i % len(kinds)], (1 + (i * 37) % 101,)) for i in range(90)}
+    tensors["model.running_mean"] = values(torch.float32, (3,))
     shards = plan_shards(tensors, world_size)
     assert sorted(name for names in shards for name in names) == sorted(tensors)
     assert 1 <= len(shards) <= world_size
@@ -90,6 +91,7 @@ def test_shards_hold_everything_once_and_about_the_same(monkeypatch: pytest.Monk
     total, largest = (f(tensor.nbytes for tensor in tensors.values()) for f in (sum, max))
     assert max(sum(tensors[name].nbytes for name in names) for names in shards) <= total / world_size + largest
     assert shards == plan_shards(tensors, world_size), "every rank plans the same"
+    assert "model.running_mean" in shards[0], "a buffer is rank 0's, as in DDP"
 
 
 def test_a_small_state_is_one_shard_whatever_the_ranks() -> None:

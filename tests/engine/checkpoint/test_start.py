@@ -16,7 +16,15 @@ from paceline.engine.context import Context
 from paceline.engine.trainer import Trainer
 from paceline.errors import CheckpointError, UsageError
 from paceline.files import read_records
-from paceline.telemetry.checkpoints import MANIFEST, SCHEMA, STATE, read_checkpoint, shard_name, write_manifest
+from paceline.telemetry.checkpoints import (
+    MANIFEST,
+    SCHEMA,
+    STATE,
+    read_checkpoint,
+    shard_name,
+    shards_digest,
+    write_manifest,
+)
 from paceline.telemetry.layout import RunLayout
 from tests.engine.checkpoint.conftest import make_small, names_below
 from tests.engine.conftest import Regression
@@ -150,7 +158,8 @@ def test_a_fresh_run_takes_over_weights_alone(make_context: Callable[..., Contex
     other.mkdir()
     layout.checkpoints.rename(other / "checkpoints")
     context = make_small(make_context, 8)
-    context.run.init_from = {"path": str(other), "digest": ""}
+    source = other / "checkpoints" / "step_00000006"
+    context.run.init_from = {"path": str(source), "digest": shards_digest(read_checkpoint(source))}
     start = choose_start(context)
     assert (start.state.step, start.checkpoint) == (0, None)
     model = Regression().build_model(None)
@@ -161,13 +170,15 @@ def test_a_fresh_run_takes_over_weights_alone(make_context: Callable[..., Contex
     trainer.close()
 
 
-def test_a_place_that_may_not_be_written_is_said(
+def test_a_link_that_cannot_be_set_is_said_and_stops_nothing(
     make_context: Callable[..., Context], layout: RunLayout, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(*arguments, **options):
-        raise PermissionError(13, "Permission denied", str(layout.checkpoints))
+        raise PermissionError(1, "Operation not permitted", str(layout.checkpoints))
 
     context = make_small(make_context, 8)
-    monkeypatch.setattr("os.replace", refuse)  # what puts a link in its place
-    with pytest.raises(UsageError, match=r"cannot write there \(Permission denied\)"):
-        choose_start(context)
+    monkeypatch.setattr("os.symlink", refuse)  # a file system without links
+    assert choose_start(context).state.step > 0
+    warnings = [event["what"] for event in read_records(layout.events) if event["kind"] == "warning"]
+    assert len(warnings) == 1
+    assert "latest: Operation not permitted" in warnings[0]
