@@ -95,19 +95,17 @@ def find_stalls(began: list[float], saves: list[dict[str, Any]]) -> tuple[list[f
         if span.stop > following.start:
             what = f"the save of step {save['step']} was still being written when the next one began"
             raise PacelineError(what, f"it took {save['seconds']} s", "save less often: a larger --every")
-    quiet = [value for i, value in enumerate(intervals) if i >= _WARM_STEPS and not any(i in span for span in spans)]
-    # The mean, not the median: what is compared with it is a sum, and slow steps belong to every sum.
-    mean_ms = statistics.fmean(quiet)
-    return quiet, [
-        Stall(
-            save["step"],
-            save["stall_ms"],
-            sum(intervals[i] - mean_ms for i in span),
-            save["seconds"],
-            save["bytes"],
-        )
-        for save, span in zip(saves, spans, strict=True)
-    ]
+    busy = {i for span in spans for i in span}
+    quiet = {i: value for i, value in enumerate(intervals) if i >= _WARM_STEPS and i not in busy}
+    stalls = []
+    for index, (save, span) in enumerate(zip(saves, spans, strict=True)):
+        # Against its own surroundings, because machines drift; their mean, because what is compared with it is a sum.
+        begin = spans[index - 1].stop if index else 0
+        end = spans[index + 1].start if index + 1 < len(spans) else len(intervals)
+        mean_ms = statistics.fmean(value for i, value in quiet.items() if begin <= i < end)
+        lost_ms = sum(intervals[i] - mean_ms for i in span)
+        stalls.append(Stall(save["step"], save["stall_ms"], lost_ms, save["seconds"], save["bytes"]))
+    return list(quiet.values()), stalls
 
 
 def _find_span(began: list[float], save: dict[str, Any]) -> range:
