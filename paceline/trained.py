@@ -137,10 +137,10 @@ def _choose(root: Path, word: str) -> tuple[Checkpoint, str]:
     paths = list_checkpoints(layout.checkpoints)
     if word == "best" and paths and not (layout.checkpoints / word).exists():
         checkpoint, note = _choose(root, "latest")
-        return checkpoint, "; ".join(filter(None, ("this run has no best checkpoint yet: the newest is taken", note)))
+        return checkpoint, "; ".join(filter(None, ("there is no best checkpoint here: the newest is taken", note)))
     names = [*LINKS, *(path.name for path in paths)]
     if word not in names:
-        if Path(word).is_dir():
+        if word and Path(word).is_dir():
             return read_checkpoint(Path(word).resolve()), ""
         close = nearest(word, names)
         do = f"use {close}" if close else f"give one of {', '.join(names)}, or the path of a checkpoint"

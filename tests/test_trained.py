@@ -111,7 +111,7 @@ def test_a_misspelt_word(tmp_path: Path) -> None:
 
 def test_what_has_no_checkpoint(tmp_path: Path) -> None:
     save_run(tmp_path / "run", steps=())
-    with pytest.raises(UsageError, match="there is no checkpoint here"):
+    with pytest.raises(UsageError, match="this run has no checkpoint"):
         load_model(tmp_path / "run")
     with pytest.raises(UsageError, match="no such directory"):
         load_model(tmp_path / "nowhere")

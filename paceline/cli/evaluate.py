@@ -82,7 +82,10 @@ def evaluate(root: Path, checkpoint: str) -> Evaluation:
         arguments += ["--precision", str(recorded["precision.mode"])]
     with waiting("evaluating"):
         answer = ask_worker(arguments, environment=_threads(run, recorded))
+    run = read_run(root)  # once more: a run that is training has logged more by now
     notes = [answer["note"]] if answer["note"] else []
+    if answer["run_id"] != run.run.id:
+        notes.append(f"this checkpoint is of another run ({answer['run_id']})")
     if device not in ("auto", answer["device"]):
         notes.append(f"the run was on {device}, this is {answer['device']}: the last digits may differ")
     # A checkpoint of another run, given by its path, has nothing to do with what this one logged.

@@ -15,10 +15,14 @@ from paceline.config.contradictions import Facts
 from paceline.launch.command import agent_command, free_arguments, shell_line
 from paceline.launch.description import RunDescription
 from paceline.launch.environment import WorkerEnvironment, worker_environment
+from paceline.launch.occupied import check_same_run
 from paceline.launch.origin import Origin, Wish, plan_origin
 from paceline.launch.placement import Placement, place_ranks
 from paceline.launch.weights import find_weights
 from paceline.recipes.job import Job
+from paceline.telemetry.checkpoints import list_checkpoints
+from paceline.telemetry.layout import RunLayout
+from paceline.telemetry.run_file import load_run_file
 
 
 @dataclass(frozen=True)
@@ -44,7 +48,7 @@ class LaunchPlan:
             f"recipe        {self.job.recipe.name}",
             f"fingerprint   {str(self.description.identity['fingerprint'])[:16]}",
             f"run directory {self.root}",
-            f"begins        {self.origin}",
+            f"begins        {self._begins()}",
             f"workers       {world_size} on {where}",
             "environment",
         ]
@@ -55,6 +59,16 @@ class LaunchPlan:
         command = agent_command(world_size, arguments)
         line = shell_line(command, self.environment.assigned, self.environment.removed, Path.cwd())
         return [*lines, "command", line]
+
+    def _begins(self) -> str:
+        """Where the first step will be, as far as it can be told without reading every byte; raises what the real start would."""
+        layout = RunLayout(self.root)
+        run = load_run_file(self.root)
+        if run is None:
+            return str(self.origin)
+        check_same_run(layout, run, self.description, self.origin)
+        newest = next(iter(list_checkpoints(layout.checkpoints)), None)
+        return f"after {newest.name}, if that is whole" if newest is not None else "at step 0"
 
 
 def plan_launch(job: Job, wish: Wish | None = None) -> LaunchPlan:

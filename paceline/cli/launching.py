@@ -13,6 +13,7 @@ from paceline.launch.claim import AlreadyFinished, Claim, claim_run
 from paceline.launch.origin import Wish
 from paceline.launch.warm import WarmAgent
 from paceline.recipes.job import Job
+from paceline.telemetry.checkpoints import list_checkpoints
 
 if TYPE_CHECKING:
     from paceline.launch.verdict import Verdict
@@ -52,6 +53,8 @@ def _conclude(claim: Claim, verdict: Verdict, debug: bool) -> int:
         if debug and verdict.traceback:
             print(verdict.traceback, file=sys.stderr)
         print(verdict.error.render(), file=sys.stderr)
+        if verdict.is_worth_restarting and list_checkpoints(claim.layout.checkpoints):
+            print("the same command goes on from the newest checkpoint; --max-restarts N does so by itself")
     elif verdict.state == "stopped":
         print(describe_ending(claim.layout, verdict.state, verdict.reason, verdict.step))
     print(f"run: {claim.layout.root}")

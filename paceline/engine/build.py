@@ -104,6 +104,9 @@ def _take_state(context: Context, start: Start, length: Length, objective: Objec
             what=f"the schedule of the learning rate stays laid out for {state.horizon:,} steps",
             why=f"as at the first start of this run, whose length is {length.total_steps:,} steps now; another schedule is a fork",
         )
+    if state.step > length.total_steps:
+        what = f"the run is at step {state.step:,} already, beyond its length of {length.total_steps:,} steps"
+        context.events.write("note", what=what, why="there is nothing left to train")
     if state.objective not in ("", wanted):
         context.events.write("note", what=f"best starts anew: it was {state.objective}, and is {wanted}")
         state.best, state.best_step, state.stale_evaluations = None, None, 0

@@ -36,6 +36,11 @@ class Wish:
     init_from: str | None = None
 
     def __post_init__(self) -> None:
+        for flag, word in (("--resume", self.resume), ("--init-from", self.init_from)):
+            if word == "":
+                raise UsageError(f"{flag} is empty", "command line", "give a path, or leave it out")
+        if self.resume.lower() in (AUTO, NEVER) and self.resume != self.resume.lower():
+            raise UsageError(f"--resume {self.resume} is no path", "command line", f"write {self.resume.lower()}")
         if self.init_from is not None and self.resume not in (AUTO, NEVER):
             raise UsageError(
                 "--resume PATH goes on from a checkpoint, --init-from PATH takes weights to step 0: not both",

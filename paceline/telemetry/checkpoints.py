@@ -113,7 +113,9 @@ def read_checkpoint(path: Path) -> Checkpoint:
     file = path / MANIFEST
     with _reading(file):
         content = read_json(file)
-    version = content.get("v") if isinstance(content, dict) else None
+    if not isinstance(content, dict):
+        raise damaged(path, f"{MANIFEST} is not a manifest")
+    version = content.get("v")
     if isinstance(version, int) and version > SCHEMA:
         what = f"this checkpoint was written by a newer Paceline (version {version}, this one reads up to {SCHEMA})"
         raise UsageError(what, str(path), "install the newer version")
@@ -155,6 +157,9 @@ def find_checkpoint(path: Path, word: str = "latest") -> Checkpoint:
         return read_checkpoint(path)
     layout = RunLayout(path)
     paths = list_checkpoints(layout.checkpoints)
+    if not paths and layout.run.exists():
+        do = "train it until its first save (checkpoint.every_steps, checkpoint.every_epochs, or a stop)"
+        raise UsageError("this run has no checkpoint", str(path), do)
     if not paths:
         what = "there is no checkpoint here" if path.exists() else "there is no such directory"
         raise UsageError(what, str(path), "name a run directory, or a directory like RUN/checkpoints/step_00000100")
@@ -165,8 +170,9 @@ def find_checkpoint(path: Path, word: str = "latest") -> Checkpoint:
         return newest
     link = layout.checkpoints / word
     if not link.exists():
-        kept = ", ".join(each.name for each in paths)
-        raise UsageError(f"this run has no {word!r} checkpoint", str(link), f"there are: latest, {kept}")
+        links = [each for each in LINKS if (layout.checkpoints / each).exists()]
+        kept = ", ".join([*links, *(each.name for each in paths)])
+        raise UsageError(f"this run has no {word!r} checkpoint", str(link), f"there are: {kept}")
     return read_checkpoint(link.resolve())
 
 

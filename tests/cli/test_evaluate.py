@@ -144,4 +144,4 @@ def test_what_is_no_run_is_said_without_a_worker(
 def test_an_old_run_without_checkpoints(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     save_run(tmp_path / "run", steps=())
     assert run_command(["evaluate", str(tmp_path / "run")]) == 2
-    assert "UsageError: there is no checkpoint here" in capsys.readouterr().err
+    assert "UsageError: this run has no checkpoint" in capsys.readouterr().err

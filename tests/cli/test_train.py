@@ -271,6 +271,35 @@ def test_another_start_with_other_settings_says_and_records_them(
     assert read_run(tmp_path / "run").run.attempts[1].changed == changed
 
 
+@pytest.mark.usefixtures("agent")
+def test_dry_run_says_what_a_real_start_would(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    root = tmp_path / "run"
+    assert train(root) == 0
+    (root / "checkpoints" / "step_00000012").mkdir(parents=True)
+    assert train(root, "--dry-run") == 0
+    assert "begins        after step_00000012, if that is whole" in capfd.readouterr().out
+    assert train(root, "--dry-run", "--resume", "never") == 2
+    assert train(root, "--dry-run", "run.seed=5") == 2
+    assert "run.seed: 0 → 5" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("flags", "do"),
+    [
+        (("--resume", ""), "give a path"),
+        (("--init-from", ""), "give a path"),
+        (("--resume", "Auto"), "write auto"),
+        (("--resume", "NEVER"), "write never"),
+    ],
+)
+def test_a_word_that_is_no_path(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], flags: tuple[str, str], do: str
+) -> None:
+    assert train(tmp_path / "run", *flags) == 2
+    assert do in capfd.readouterr().err
+    assert not (tmp_path / "run").exists()
+
+
 def test_dry_run_prints_a_command_and_touches_nothing(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     root = tmp_path / "run"
     assert train(root, "--dry-run", "launch.env.NCCL_BLOCKING_WAIT=1") == 0

@@ -49,11 +49,11 @@ def report_done(shard: Path, entry: FileEntry) -> None:
     write_json(shard.with_name(f"{shard.name}.done"), asdict(entry))
 
 
-def report_failed(shard: Path, reason: str) -> None:
-    """Tells rank 0 that a shard will not come."""
+def report_failed(shard: Path, error: OSError) -> None:
+    """Tells rank 0 that a shard will not come, and why; in a name, because a full disk takes no more."""
     with contextlib.suppress(OSError):
         shard.parent.mkdir(exist_ok=True)
-        shard.with_name(f"{shard.name}.failed").write_text(reason)
+        shard.with_name(f"{shard.name}.failed-{error.errno or 0}").touch()
 
 
 def wait_for_shards(directory: Path, names: Sequence[str], timeout_s: float) -> dict[str, FileEntry]:
@@ -65,9 +65,8 @@ def wait_for_shards(directory: Path, names: Sequence[str], timeout_s: float) -> 
         for name in names:
             if name in entries or name in failures:
                 continue
-            failed = directory / f"{name}.failed"
-            if failed.exists():
-                failures[name] = failed.read_text() or "not written"
+            for failed in directory.glob(f"{name}.failed-*"):
+                failures[name] = os.strerror(int(failed.name.rpartition("-")[2]))
             with contextlib.suppress(FileNotFoundError, json.JSONDecodeError):
                 entries[name] = FileEntry(**read_json(directory / f"{name}.done"))
         missing = [name for name in names if name not in entries and name not in failures]

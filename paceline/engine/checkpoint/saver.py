@@ -179,6 +179,8 @@ class Saver:
         try:
             failure = self._write_shard(save)
             if self._ranks.is_first:
+                if failure is not None and not save.directory.is_dir():
+                    raise SaveFailed(failure)  # nowhere to wait for the others
                 self._publish(save)
             return failure
         except (OSError, SaveFailed, PacelineError) as error:
@@ -202,7 +204,7 @@ class Saver:
                 report_done(shard, entry)
             return None
         except OSError as error:
-            report_failed(shard, _reason(error))
+            report_failed(shard, error)
             return _reason(error)
 
     def _write_snapshot(self, save: _Save, shard: Path) -> FileEntry | None:

@@ -73,8 +73,10 @@ def encode_header(names: Iterable[str], tensors: Mapping[str, torch.Tensor]) -> 
 def check_room(directory: Path, num_bytes: int) -> None:
     """Raises ENOSPC before anything is written if the disk cannot take so much."""
     disk = os.statvfs(directory)
-    if disk.f_bavail * disk.f_frsize < num_bytes + _SPARE_BYTES:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(directory))
+    free = disk.f_bavail * disk.f_frsize
+    if free < num_bytes + _SPARE_BYTES:
+        spare = f"{num_bytes / 2**20:,.1f} MiB to write and {_SPARE_BYTES >> 20} to spare, {free / 2**20:,.1f} free"
+        raise OSError(errno.ENOSPC, f"{os.strerror(errno.ENOSPC)}: {spare}", str(directory))
 
 
 def write_file(path: Path, pieces: Iterable[bytes | memoryview]) -> FileEntry:

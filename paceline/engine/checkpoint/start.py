@@ -21,7 +21,7 @@ from paceline.engine.context import Context
 from paceline.engine.precision import Precision
 from paceline.engine.state import TrainState
 from paceline.errors import CheckpointError, PacelineError, error_from_record
-from paceline.files import storage_errors
+from paceline.files import read_records, storage_errors
 from paceline.telemetry.checkpoints import Checkpoint, list_checkpoints, newest_whole, read_checkpoint
 
 
@@ -42,7 +42,8 @@ class Start:
             load_weights(model, read_tensors(self.checkpoint, MODEL), str(self.checkpoint.path))
         elif self.weights is not None:
             path = Path(self.weights["path"])
-            load_weights(model, read_weights(path, self.weights["digest"]), str(path))
+            do = "use the configuration they were trained with, and another directory (--out DIR)"
+            load_weights(model, read_weights(path, self.weights["digest"]), str(path), do)
 
     def load_rest(self, model: torch.nn.Module, optimizer: torch.optim.Optimizer, precision: Precision) -> None:
         if self.checkpoint is not None:
@@ -73,45 +74,69 @@ def choose_start(context: Context) -> Start:
 
 
 def _choose(context: Context) -> dict[str, Any]:
-    layout, run = context.layout, context.run
-    if context.config.checkpoint.enabled:
+    run = context.run
+    checkpoint, passed_over = _find_own(context)
+    is_fork = checkpoint is None and run.parent is not None
+    if checkpoint is None and run.parent is not None:
+        checkpoint = read_checkpoint(Path(run.parent["checkpoint"]))
+        check_content(checkpoint)
+    if checkpoint is not None:
+        _record(context, checkpoint, passed_over)
+        return {"checkpoint": str(checkpoint.path), "is_fork": is_fork}
+    if run.init_from is not None:
+        path = run.init_from["path"]
+        context.events.write("resume", step=0, checkpoint=path, what="weights only", passed_over=[])
+        return {"weights": run.init_from}
+    return {}
+
+
+def _find_own(context: Context) -> tuple[Checkpoint | None, list[str]]:
+    """The newest whole checkpoint of the run itself, and what is wrong with newer ones; the directory is in order afterwards."""
+    layout, is_enabled = context.layout, context.config.checkpoint.enabled
+    if is_enabled:
         with storage_errors(layout.checkpoints):
             layout.checkpoints.mkdir(exist_ok=True)
             remove_leftovers(layout)
     paths = list_checkpoints(layout.checkpoints)
     checkpoint, passed_over = newest_whole(paths, check_content)
     if checkpoint is None and passed_over:
+        what = "none of this run's checkpoints is whole: " + "; ".join(passed_over)
+        raise CheckpointError(what, str(layout.checkpoints), "start over elsewhere with --out DIR")
+    if checkpoint is None:
+        _check_never_saved(context)
+        return None, []
+    _check_identity(context, checkpoint)
+    if is_enabled:
+        for path in paths[: len(passed_over)]:
+            _set_aside(path)
+        unset = refresh_links(layout, checkpoint.step, read_state(checkpoint).best_step)
+        warn_unset(context.events, layout, unset)
+    return checkpoint, passed_over
+
+
+def _check_never_saved(context: Context) -> None:
+    """Where there is no checkpoint: a run that has saved some does not begin anew, as if it had not (a disk that is not mounted)."""
+    events = read_records(context.layout.events)
+    saved = max((event["step"] for event in events if event.get("kind") == "checkpoint"), default=None)
+    if saved is not None:
         raise CheckpointError(
-            "none of this run's checkpoints is whole: " + "; ".join(passed_over),
-            str(layout.checkpoints),
-            "start over elsewhere with --out DIR, or here after moving that directory away",
+            f"this run has saved checkpoints, the newest at step {saved:,}, and none is there",
+            str(context.layout.checkpoints),
+            "put them back, or start over elsewhere with --out DIR",
         )
-    is_fork = False
-    if checkpoint is not None:
-        _check_identity(context, checkpoint)
-        state = read_state(checkpoint)
-        if context.config.checkpoint.enabled:
-            for path in paths[: len(passed_over)]:
-                _set_aside(path)
-            unset = refresh_links(layout, checkpoint.step, state.best_step)
-            warn_unset(context.events, layout, unset)
-    elif run.parent is not None:
-        checkpoint = read_checkpoint(Path(run.parent["checkpoint"]))
-        check_content(checkpoint)
-        is_fork = True
-    elif run.init_from is not None:
-        path = run.init_from["path"]
-        context.events.write("resume", step=0, checkpoint=path, what="weights only", passed_over=[])
-        return {"weights": run.init_from}
-    else:
-        return {}
-    _record(context, checkpoint, passed_over)
-    return {"checkpoint": str(checkpoint.path), "is_fork": is_fork}
+    if context.attempt > 1:
+        what = f"attempt {context.attempt} begins at the beginning: those before it left no checkpoint"
+        context.events.write("note", what=what)
 
 
 def _check_identity(context: Context, checkpoint: Checkpoint) -> None:
     old, new = checkpoint.manifest.identity, context.run.identity
     if old.get("fingerprint") == new.get("fingerprint"):
+        if checkpoint.manifest.run != context.run.id:
+            what = (
+                f"{checkpoint.path.name} was written by another run ({checkpoint.manifest.run}) of this configuration"
+            )
+            context.events.write("warning", what=what, where=str(checkpoint.path.parent))
         return
     changes = find_changes(old["values"], new.get("values", {}))
     raise CheckpointError(

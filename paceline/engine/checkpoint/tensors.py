@@ -42,7 +42,12 @@ def model_tensors(model: torch.nn.Module) -> dict[str, torch.Tensor]:
     return dict(found.values())
 
 
-def load_weights(model: torch.nn.Module, weights: Mapping[str, torch.Tensor], where: str) -> None:
+def load_weights(
+    model: torch.nn.Module,
+    weights: Mapping[str, torch.Tensor],
+    where: str,
+    do: str = "use the configuration they were trained with",
+) -> None:
     """Copies weights into a model that must have exactly these, in name, shape and type."""
     targets = model_tensors(model)
     wrong = [*_differences(targets, weights)]
@@ -51,7 +56,7 @@ def load_weights(model: torch.nn.Module, weights: Mapping[str, torch.Tensor], wh
         raise CheckpointError(
             "the weights do not fit this model: " + "; ".join(wrong[:_MOST_NAMED]) + more,
             where,
-            "use the configuration they were trained with",
+            do,
         )
     with torch.no_grad():
         for name, target in targets.items():

@@ -153,6 +153,7 @@ def test_a_fork_or_a_fresh_run_from_it_is_refused(
     foreign = layout.root / "foreign" / "step_00000004"
     shutil.copytree(layout.checkpoints / "step_00000004", foreign)
     shutil.rmtree(layout.checkpoints)
+    layout.events.unlink()
     if name == MANIFEST:
         (foreign / MANIFEST).write_bytes(kind(mark))
     else:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
 import threading
 import time
 import zlib
@@ -146,14 +147,17 @@ def test_shards_are_waited_for(layout: RunLayout) -> None:
 def test_a_shard_that_will_not_come_is_told_when_nobody_writes_any_more(layout: RunLayout) -> None:
     directory = saving_directory(layout, 5, 1, 1)
     names = [shard_name(index) for index in range(3)]
-    report_failed(directory / names[1], "No space left on device")
+    report_failed(directory / names[1], OSError(errno.ENOSPC, ""))
     report_done(directory / names[0], FileEntry(3, 4))
     with pytest.raises(SaveFailed, match=r"shard-00002\.safetensors did not come"):
         wait_for_shards(directory, names, 0.05)
-    report_failed(directory / names[2], "")
+    report_failed(directory / names[2], OSError(errno.EIO, ""))
     with pytest.raises(SaveFailed) as caught:
         wait_for_shards(directory, names, 20)
-    assert str(caught.value) == "shard-00001.safetensors: No space left on device; shard-00002.safetensors: not written"
+    assert (
+        str(caught.value)
+        == "shard-00001.safetensors: No space left on device; shard-00002.safetensors: Input/output error"
+    )
 
 
 def test_without_a_directory_there_is_nothing_to_wait_for(layout: RunLayout) -> None:

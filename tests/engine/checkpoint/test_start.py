@@ -63,6 +63,9 @@ def test_a_run_goes_on_at_its_newest_checkpoint(train: Callable[..., Trainer], l
     assert (event["step"], event["checkpoint"]) == (6, str(layout.checkpoints / "step_00000006"))
     assert (event["passed_over"], event["world_size"], event["saved_world_size"]) == ([], 1, 1)
     shutil.rmtree(layout.checkpoints)
+    with pytest.raises(CheckpointError, match=r"has saved checkpoints, the newest at step 10, and none is there"):
+        train(10)  # a disk that is not mounted must not look like a run that begins
+    layout.events.unlink()
     anew = train(10)
     assert anew.state.samples == through.state.samples
     for name, value in weights(anew).items():
@@ -142,6 +145,7 @@ def test_leftovers_of_a_killed_save_vanish(train: Callable[..., Trainer], layout
 def test_a_fork_begins_at_its_parents_checkpoint(make_context: Callable[..., Context], layout: RunLayout) -> None:
     parent = layout.root / "parent"
     layout.checkpoints.rename(parent)
+    layout.events.unlink()
     context = make_small(make_context, 8)
     context.run.parent = {"checkpoint": str(parent / "step_00000004"), "step": 4}
     trainer = build_trainer(context, Regression())
@@ -157,6 +161,7 @@ def test_a_fresh_run_takes_over_weights_alone(make_context: Callable[..., Contex
     other = layout.root / "other"
     other.mkdir()
     layout.checkpoints.rename(other / "checkpoints")
+    layout.events.unlink()
     context = make_small(make_context, 8)
     source = other / "checkpoints" / "step_00000006"
     context.run.init_from = {"path": str(source), "digest": shards_digest(read_checkpoint(source))}
