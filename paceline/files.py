@@ -21,7 +21,7 @@ from typing import Any
 from paceline.errors import PacelineError, StorageError, UsageError
 
 _FULL = {errno.ENOSPC, errno.EDQUOT}
-_FULL_WAIT_S = 2.0
+_FULL_WAIT_S = 1.0
 _FORBIDDEN = {errno.EACCES, errno.EPERM, errno.EROFS}
 
 

@@ -14,6 +14,7 @@ EXIT_CODES = {
     "UsageError": 2,
     "ConfigError": 2,
     "DataError": 2,
+    "CheckpointError": 2,
     "OccupiedError": 2,
     "StorageError": 4,
     "NonFiniteError": 4,

@@ -47,7 +47,6 @@ def test_what_was_asked_for_what_ran_and_why(recorded):
     assert notes == {
         "precision.tf32": "there is no GPU",
         "data.prefetch": "data.num_workers=0 loads in the training process",
-        "stop.min_delta": "stop.patience is not set",
         "train.schedule.min_ratio": "train.schedule.kind=constant",
         "loss.num_negatives": "loss.kind=ce scores the whole catalogue",
     }
