@@ -43,6 +43,20 @@ TINY = (
 """A model and a data set that train hundreds of steps a second; batch and size divide by nothing."""
 
 
+HARD = (
+    "model.dropout=0.2",
+    "model.blocks=2",
+    "train.micro_batch=5",
+    "data.num_workers=1",
+    "parallel.bucket_mb=0.004",
+    "train.optimizer.weight_decay=0.01",
+    "train.clip_norm=0.5",
+    "evaluate.every_epochs=1",
+    "evaluate.block=16",
+    "checkpoint.every_steps=4",
+)
+"""Several buckets, ragged sequences, accumulation, loader processes, dropout: everything that could differ after a resume."""
+
 WITHOUT_GPU = os.environ | {"CUDA_VISIBLE_DEVICES": ""}
 """These tests are about ranks and processes; tests/gpu is about GPUs."""
 

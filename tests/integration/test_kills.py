@@ -22,6 +22,7 @@ from paceline.telemetry.pulse import Pulse, read_pulse
 from paceline.telemetry.reader import Run, read_run
 from paceline.telemetry.run_file import load_run_file
 from tests.integration.conftest import (
+    HARD,
     WITHOUT_GPU,
     Command,
     assert_gone,
@@ -33,19 +34,6 @@ from tests.integration.conftest import (
 
 SEED = time.time_ns() % 1_000_000
 """Draws the moments; put a printed one here to draw them again."""
-HARD = (
-    "model.dropout=0.2",
-    "model.blocks=2",
-    "train.micro_batch=5",
-    "data.num_workers=1",
-    "parallel.bucket_mb=0.004",
-    "train.optimizer.weight_decay=0.01",
-    "train.clip_norm=0.5",
-    "evaluate.every_epochs=1",
-    "evaluate.block=16",
-    "checkpoint.every_steps=4",
-)
-"""Several buckets, ragged sequences, accumulation, loader processes, dropout, asynchronous saves."""
 STEPS_PER_EPOCH = 5  # 152 samples in batches of 37
 SLOW_DISK = """
 import os, sys, time

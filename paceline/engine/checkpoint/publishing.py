@@ -1,4 +1,4 @@
-"""Makes a saved checkpoint visible, and takes old ones away: rank 0's part of a save, on files alone.
+"""Makes a saved checkpoint visible: how the ranks tell each other, and rank 0's part, on files alone.
 
 Every rank writes its shard into a hidden directory and a small `.done` file beside it. Rank 0 waits for all of them, writes the
 manifest last, and renames the directory: a checkpoint is whole or not there.
@@ -11,37 +11,22 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from paceline.errors import CheckpointError, UsageError
+from paceline.engine.checkpoint.keeping import REPLACED, refresh_links
 from paceline.files import Lock, read_json, write_json
-from paceline.telemetry.checkpoints import (
-    LINKS,
-    FileEntry,
-    Manifest,
-    list_checkpoints,
-    read_checkpoint,
-    step_name,
-    write_manifest,
-)
-from paceline.telemetry.events import EventLog
+from paceline.telemetry.checkpoints import FileEntry, Manifest, step_name, write_manifest
 from paceline.telemetry.layout import RunLayout
 from paceline.telemetry.run_file import load_run_file
 
 _POLL_S = 0.01
 _FENCE_S = 30.0
-_SAVING, _REMOVING, _REPLACED = ".saving-", ".removing-", ".replaced-"
 
 
 class SaveFailed(Exception):
     """A save that came to nothing; the checkpoints before it are untouched."""
-
-
-def saving_directory(layout: RunLayout, step: int, attempt: int, count: int) -> Path:
-    """Where the ranks of one attempt collect the files of one save."""
-    return layout.checkpoints / f"{_SAVING}{step_name(step)}-{attempt}-{count}"
 
 
 def report_done(shard: Path, entry: FileEntry) -> None:
@@ -90,7 +75,7 @@ def publish(layout: RunLayout, directory: Path, manifest: Manifest, best_step: i
     write_manifest(directory, manifest)
     sync_directory(directory)
     target = layout.checkpoints / step_name(manifest.step)
-    replaced = layout.checkpoints / f"{_REPLACED}{target.name}"
+    replaced = layout.checkpoints / f"{REPLACED}{target.name}"
     fence = Lock(layout.attempt_lock)
     try:
         # Whoever begins an attempt writes run.json under this lock: either we are visible before it, or we see that we are late.
@@ -99,9 +84,8 @@ def publish(layout: RunLayout, directory: Path, manifest: Manifest, best_step: i
         run = load_run_file(layout.root)
         if run is None or run.attempts[-1].attempt != manifest.attempt:
             raise SaveFailed(f"attempt {manifest.attempt} is over: a later one owns the run")
-        if (
-            target.exists()
-        ):  # the same step, saved again with its evaluation: out of sight, to be put back if we are killed here
+        # The same step, saved again with its evaluation: out of sight, to be put back if we are killed here.
+        if target.exists():
             os.rename(target, replaced)
         os.rename(directory, target)
         refresh_links(layout, manifest.step, best_step)
@@ -110,84 +94,6 @@ def publish(layout: RunLayout, directory: Path, manifest: Manifest, best_step: i
     sync_directory(layout.checkpoints)
     shutil.rmtree(replaced, ignore_errors=True)
     return target
-
-
-def refresh_links(layout: RunLayout, step: int, best_step: int | None, final_step: int | None = None) -> dict[str, str]:
-    """Points the links to where they belong, and takes away those whose checkpoint is gone; which could not be set, and why.
-
-    Links are for people: nothing is resumed from them, and a file system without them is no reason to stop.
-    """
-    unset = {}
-    for word, target in (("latest", step), ("best", best_step), ("final", final_step)):
-        try:
-            _link(layout, word, target)
-        except OSError as error:
-            unset[word] = error.strerror or str(error)
-    return unset
-
-
-def _link(layout: RunLayout, word: str, step: int | None) -> None:
-    path = layout.checkpoints / word
-    if step is not None and (layout.checkpoints / step_name(step)).is_dir():
-        temporary = layout.checkpoints / f".{word}.{os.getpid()}"
-        temporary.unlink(missing_ok=True)
-        temporary.symlink_to(step_name(step))
-        try:
-            os.replace(temporary, path)
-        except OSError:
-            temporary.unlink()
-            raise
-    elif path.is_symlink() and not path.exists():
-        path.unlink()
-
-
-def warn_unset(events: EventLog, layout: RunLayout, unset: Mapping[str, str]) -> None:
-    """Says which links could not be set."""
-    if unset:
-        words = "; ".join(f"{word}: {reason}" for word, reason in unset.items())
-        events.write(
-            "warning", what=f"a link to a checkpoint could not be set ({words})", where=str(layout.checkpoints)
-        )
-
-
-def retire(layout: RunLayout, keep: int, best_step: int | None) -> list[int]:
-    """Removes all but the newest `keep` checkpoints, the best, and those that a link names; their steps.
-
-    A damaged one counts for nothing and stays.
-    """
-    spared = {(layout.checkpoints / word).resolve().name for word in LINKS}
-    if best_step is not None:
-        spared.add(step_name(best_step))
-    whole = []
-    for path in list_checkpoints(layout.checkpoints):
-        with contextlib.suppress(CheckpointError, UsageError):
-            whole.append((read_checkpoint(path).step, path))
-    removed = []
-    for step, path in whole[keep:]:
-        if path.name not in spared:
-            # Out of sight first: what is half removed must not look like a damaged checkpoint.
-            hidden = path.with_name(f"{_REMOVING}{path.name}")
-            shutil.rmtree(hidden, ignore_errors=True)
-            os.rename(path, hidden)
-            shutil.rmtree(hidden, ignore_errors=True)
-            removed.append(step)
-    return removed
-
-
-def remove_leftovers(layout: RunLayout) -> None:
-    """Takes away what killed saves and removals left, and puts back what was to be replaced; when no save is under way."""
-    for path in layout.checkpoints.glob(f"{_REPLACED}*"):
-        target = path.with_name(path.name.removeprefix(_REPLACED))
-        if target.exists():
-            shutil.rmtree(path, ignore_errors=True)
-        else:
-            os.rename(path, target)
-    for prefix in (_SAVING, _REMOVING):
-        for path in layout.checkpoints.glob(f"{prefix}*"):
-            shutil.rmtree(path, ignore_errors=True)
-    for word in LINKS:
-        for path in layout.checkpoints.glob(f".{word}.*"):
-            path.unlink(missing_ok=True)
 
 
 def sync_directory(directory: Path) -> None:

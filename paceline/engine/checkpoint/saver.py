@@ -19,17 +19,8 @@ from pathlib import Path
 import torch
 
 import paceline
-from paceline.engine.checkpoint.publishing import (
-    SaveFailed,
-    publish,
-    refresh_links,
-    report_done,
-    report_failed,
-    retire,
-    saving_directory,
-    wait_for_shards,
-    warn_unset,
-)
+from paceline.engine.checkpoint.keeping import refresh_links, retire, saving_directory, warn_unset
+from paceline.engine.checkpoint.publishing import SaveFailed, publish, report_done, report_failed, wait_for_shards
 from paceline.engine.checkpoint.shard import check_room, encode_header, plan_shards, write_file
 from paceline.engine.checkpoint.snapshot import Snapshot
 from paceline.engine.checkpoint.tensors import collect_tensors, is_volatile
@@ -75,6 +66,8 @@ class Saver:
         self._is_free.set()
         self._thread = ThreadPoolExecutor(1, "checkpoint", self._begin_thread)
         self._saves: list[Future[str | None]] = []
+        self._failure: str | None = None
+        """why the last save that has ended came to nothing"""
         self._directory: Path | None = None
         self._reserved: Future[None] | None = None
         self._count = 0
@@ -139,19 +132,17 @@ class Saver:
 
     def wait(self) -> str | None:
         """Until every save is on the disk, on every rank; why the last one failed, or None."""
-        failure = self._collect(wait=True)
+        self._collect(wait=True)
         # Rank 0 may write for longer than a collective is waited for: first its files, then whatever the ranks do together.
         deadline = time.monotonic() + self._context.config.parallel.timeout_s
         while self._directory is not None and self._directory.exists() and time.monotonic() < deadline:
             time.sleep(0.02)
-        return failure
+        return self._failure
 
-    def _collect(self, *, wait: bool) -> str | None:
-        """The result of the last save that has ended; raises what was no failure of the disk, but a defect."""
-        failure = None
+    def _collect(self, *, wait: bool) -> None:
+        """Takes the results of saves that have ended; raises what was no failure of the disk, but a defect."""
         while self._saves and (wait or self._saves[0].done()):
-            failure = self._saves.pop(0).result()
-        return failure
+            self._failure = self._saves.pop(0).result()
 
     def _begin_thread(self) -> None:
         """A thread begins on GPU 0, whichever is this rank's, and would take memory there."""
@@ -236,11 +227,16 @@ class Saver:
             tensors={name: names[index] for index, shard in enumerate(save.shards) for name in shard},
         )
         publish(self._layout, save.directory, manifest, save.state.best_step)
-        removed: list[int] = []
-        with contextlib.suppress(OSError, PacelineError):  # it is saved, whatever becomes of older ones
-            removed = retire(self._layout, self._config.keep, save.state.best_step)
-        with contextlib.suppress(OSError):
-            self._record(save, manifest, removed)
+        with contextlib.suppress(OSError):  # it is saved, also where nothing more can be written
+            self._record(save, manifest, self._retire(save.state))
+
+    def _retire(self, state: TrainState) -> list[int]:
+        try:
+            return retire(self._layout, self._config.keep, state.best_step)
+        except (OSError, PacelineError) as error:
+            what = f"older checkpoints could not be removed: {_reason(error)}"
+            self._context.events.write("warning", what=what, where=str(self._layout.checkpoints))
+            return []
 
     def _record(self, save: _Save, manifest: Manifest, removed: list[int]) -> None:
         self._context.events.write(

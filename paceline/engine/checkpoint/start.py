@@ -14,7 +14,7 @@ import torch
 import torch.distributed as dist
 
 from paceline.config.changes import find_changes, list_changes
-from paceline.engine.checkpoint.publishing import refresh_links, remove_leftovers, warn_unset
+from paceline.engine.checkpoint.keeping import refresh_links, remove_leftovers, warn_unset
 from paceline.engine.checkpoint.reading import check_content, read_state, read_tensors, read_weights
 from paceline.engine.checkpoint.tensors import MODEL, OPTIMIZER, PRECISION, load_moments, load_weights
 from paceline.engine.context import Context

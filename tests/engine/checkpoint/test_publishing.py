@@ -11,17 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from paceline.engine.checkpoint.publishing import (
-    SaveFailed,
-    publish,
-    refresh_links,
-    remove_leftovers,
-    report_done,
-    report_failed,
-    retire,
-    saving_directory,
-    wait_for_shards,
-)
+from paceline.engine.checkpoint.keeping import refresh_links, remove_leftovers, retire, saving_directory
+from paceline.engine.checkpoint.publishing import SaveFailed, publish, report_done, report_failed, wait_for_shards
 from paceline.files import Lock
 from paceline.telemetry.checkpoints import (
     MANIFEST,

@@ -227,9 +227,10 @@ def test_a_disk_that_is_full_for_a_while(
     assert (layout.checkpoints / "final").readlink().name == "step_00000010"
 
 
+@pytest.mark.parametrize("asynchronous", [True, False])
 @pytest.mark.parametrize("kind", FULL)
 def test_when_the_last_save_fails_the_run_has_failed(
-    train: Callable[..., Trainer], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+    train: Callable[..., Trainer], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, asynchronous: bool
 ) -> None:
     layout = RunLayout(tmp_path)
     with monkeypatch.context() as patch:
@@ -237,7 +238,7 @@ def test_when_the_last_save_fails_the_run_has_failed(
         with pytest.raises(
             StorageError, match=r"the last checkpoint \(step 6\) was not saved.*No space left"
         ) as caught:
-            train(6, every_steps=2)
+            train(6, every_steps=2, asynchronous=asynchronous)
     assert caught.value.exit_code == 4
     assert "free some space" in caught.value.problems[0].do
     assert steps_saved(layout) == [2, 4]
@@ -345,3 +346,20 @@ def test_two_ranks_leave_nothing_of_a_save_that_failed(
     assert steps_saved(layout) == [4]
     assert len(read_checkpoint(layout.checkpoints / "latest").manifest.files) == 3
     assert len(warnings(layout)) == 1
+
+
+def test_old_checkpoints_that_cannot_be_removed_are_told(
+    train: Callable[..., Trainer], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*arguments):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(saver_module, "retire", refuse)
+    train(6, every_steps=2, keep=1)
+    layout = RunLayout(tmp_path)
+    assert steps_saved(layout) == [2, 4, 6]
+    events = read_records(layout.events)
+    assert {e["what"] for e in events if e["kind"] == "warning"} == {
+        "older checkpoints could not be removed: Permission denied"
+    }
+    assert [e["step"] for e in events if e["kind"] == "checkpoint"] == [2, 4, 6]
