@@ -1,19 +1,22 @@
 """A copy of tensors in host memory, as one run of bytes, taken at one moment of the training without stopping it.
 
 On CUDA the copy runs on a stream of its own, into page-locked memory, while the next step's forward and backward already read the same
-weights; only the next update has to wait for it (`hold_update`). Where the GPU has plenty of memory, not even that: the weights are
-copied within the GPU first, which takes a fortieth of the time.
+weights; only the next update has to wait for it (`hold_update`). A large state is first copied within the GPU, where that has plenty of
+memory, and leaves it piece by piece: what a step sends to the host waits behind a piece, and not behind all of it.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
 
 import torch
 
 _SLAB = 1 << 26
 """Bytes per piece of memory."""
+_AT_ONCE = 1 << 28
+"""Bytes that leave the GPU in a few milliseconds."""
 _SHARE = 0.25
 """How much of the GPU's free memory may be used for a moment."""
 
@@ -27,11 +30,11 @@ class Snapshot:
         self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None  # type: ignore[no-untyped-call]
         self._is_read: torch.cuda.Event | None = None
         """the weights may change"""
-        self._is_there: torch.cuda.Event | None = None
-        """the bytes are in host memory"""
         self._spare_bytes: int | None = None
         self._slabs: list[torch.Tensor] = []
         self._held: Sequence[torch.Tensor] = ()
+        self._later: list[tuple[torch.Tensor, int]] = []
+        """copies that still have to leave the GPU, each with its place"""
         self.num_bytes = 0
 
     def has_room(self, num_bytes: int) -> bool:
@@ -48,17 +51,17 @@ class Snapshot:
         self.num_bytes = starts.pop()
         self.reserve(self.num_bytes)
         if self._stream is None:
-            self._copy(tensors, starts)
+            _exhaust(self._copy(zip(tensors, starts, strict=True)))
             return
         held = [tensor.clone() if changes else tensor for tensor, changes in zip(tensors, volatile, strict=True)]
         self._stream.wait_stream(torch.cuda.current_stream(self._device))
         with torch.cuda.stream(self._stream):
-            count = self._copy_within(held)
-            self._copy(held[count:], starts[count:])
+            count = self._copy_within(held) if self.num_bytes > _AT_ONCE else 0
+            placed = list(zip(held, starts, strict=True))
+            _exhaust(self._copy(placed[count:]))
             self._is_read = self._mark()
-            self._copy(held[:count], starts[:count])
-            self._is_there = self._mark()
-        self._held = held  # until they are copied: their memory must not be given to somebody else
+        # Until they are copied: their memory must not be given to somebody else.
+        self._held, self._later = held, placed[:count]
 
     def hold_update(self) -> None:
         """Before the weights change: the device waits until they have been read (the host does not)."""
@@ -67,9 +70,12 @@ class Snapshot:
 
     def read(self) -> Iterator[memoryview]:
         """The bytes, in pieces, as soon as they are there. From any thread."""
-        if self._is_there is not None:
-            self._is_there.synchronize()
-            self._held = ()
+        if self._stream is not None:
+            with torch.cuda.stream(self._stream):
+                self._mark().synchronize()
+                for _ in self._copy(self._later):
+                    self._mark().synchronize()
+            self._held, self._later = (), []
         left = self.num_bytes
         for slab in self._slabs:
             if left <= 0:
@@ -104,9 +110,9 @@ class Snapshot:
             tensors[index] = tensor.detach().clone()
         return len(tensors)
 
-    def _copy(self, tensors: Sequence[torch.Tensor], starts: Sequence[int]) -> None:
-        """Into the slabs, each tensor's bytes from its start on."""
-        for tensor, position in zip(tensors, starts, strict=True):
+    def _copy(self, placed: Iterable[tuple[torch.Tensor, int]]) -> Iterator[None]:
+        """Into the slabs, each tensor's bytes from its place on; piece by piece, as it is asked for."""
+        for tensor, position in placed:
             data = tensor.detach().contiguous().reshape(-1).view(torch.uint8)
             done = 0
             while done < len(data):
@@ -115,8 +121,13 @@ class Snapshot:
                 target = self._slabs[index][offset : offset + length]
                 target.copy_(data[done : done + length], non_blocking=True)
                 done += length
+                yield
 
     def _mark(self) -> torch.cuda.Event:
         event = torch.cuda.Event()  # type: ignore[no-untyped-call]
         event.record(self._stream)
         return event
+
+
+def _exhaust(pieces: Iterator[None]) -> None:
+    deque(pieces, maxlen=0)
