@@ -129,6 +129,7 @@ class Saver:
 
     def finish(self, state: TrainState, *, is_final: bool) -> None:
         """Waits for the last save; raises if it came to nothing, because nothing later will make up for it."""
+        self.approve(state.step)
         failure = self.wait()
         if failure is not None:
             raise StorageError(
