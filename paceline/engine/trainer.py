@@ -57,6 +57,7 @@ class Trainer:
         self._timer = timer
         self._saver = saver
         self._judged_step = state.step
+        saver.approve(state.step)
         self._overflows = 0
         """steps of this window that fp16 left out"""
 
@@ -64,7 +65,7 @@ class Trainer:
         try:
             ending = self._train()
         except NonFiniteError:  # on all ranks alike: what is under way can be brought to its end
-            self._saver.wait()
+            self._saver.reject()
             raise
         if ending.state == "finished":
             ending = self._conclude(ending)
@@ -104,8 +105,8 @@ class Trainer:
                     stop = self._agreed_reason()
             # The last step is saved at the very end, when its evaluation is known.
             if stop is None and state.step < total and self._checkpoint_is_due():
-                # What is saved must be known to be good: a step that stops the run must not be behind it when it goes on.
-                stop = self._judge(pending.read())
+                if not self._config.checkpoint.asynchronous:
+                    stop = self._judge(pending.read())  # it will not be waited for without
                 self._save()
             self._saver.prepare()
         if previous is not None:
@@ -131,6 +132,7 @@ class Trainer:
                 self._on_nonfinite(outcome)
             elif outcome.skipped:
                 self._overflows += 1
+            self._saver.approve(outcome.step)
         return outcome.stop
 
     def _on_nonfinite(self, outcome: Outcome) -> None:
@@ -196,8 +198,10 @@ class Trainer:
         return by_steps or (every_epochs is not None and rest == 0 and epochs % every_epochs == 0)
 
     def _save(self) -> None:
+        """Counts as time of training, unless that has to wait for it."""
         self._pulse.beat(self.state.step, "checkpoint")
-        self._timer.pause()
+        if not self._config.checkpoint.asynchronous:
+            self._timer.pause()
         self._saver.save(self.state)
         self._timer.resume()
 

@@ -54,6 +54,7 @@ def save_endlessly(root: Path, ready: int) -> None:
         with torch.no_grad():
             for parameter in model.parameters():
                 parameter.fill_(step)
+        saver.approve(step)
         saver.save(TrainState(step=step, samples=step))
         os.write(ready, b"saving\n")
 

@@ -1,7 +1,8 @@
 """Saves the state of a run while training goes on: a snapshot now, the files behind it in a thread of each rank.
 
-saver.save(state)        # milliseconds; every rank calls it at the same step
-saver.finish(state)      # at the end: waits for what is under way, and says so if the last save failed
+saver.save(state)          # milliseconds; every rank calls it at the same step
+saver.approve(state.step)  # when the result of that step is known to be good: only then does it become visible
+saver.finish(state)        # at the end: waits for what is under way, and says so if the last save failed
 """
 
 from __future__ import annotations
@@ -71,6 +72,9 @@ class Saver:
         self._directory: Path | None = None
         self._reserved: Future[None] | None = None
         self._count = 0
+        self._approval = threading.Condition()
+        self._approved_step = 0
+        self._is_rejected = False
         self._saved = _moment(saved)
         """of the newest checkpoint, saved or under way; at first the one that the run began at, if that is its own"""
 
@@ -118,6 +122,7 @@ class Saver:
 
     def finish(self, state: TrainState, *, is_final: bool) -> None:
         """Waits for the last save; raises if it came to nothing, because nothing later will make up for it."""
+        self.approve(state.step)
         failure = self.wait()
         if failure is not None:
             raise StorageError(
@@ -129,6 +134,19 @@ class Saver:
             # The last evaluation may have come after the save of its step.
             unset = refresh_links(self._layout, state.step, state.best_step, state.step if is_final else None)
             warn_unset(self._context.events, self._layout, unset)
+
+    def approve(self, step: int) -> None:
+        """The results up to this step are good: what was saved of them may be seen."""
+        with self._approval:
+            self._approved_step = step
+            self._approval.notify()
+
+    def reject(self) -> None:
+        """What has not been approved never will be; what has is brought to its end."""
+        with self._approval:
+            self._is_rejected = True
+            self._approval.notify()
+        self.wait()
 
     def wait(self) -> str | None:
         """Until every save is on the disk, on every rank; why the last one failed, or None."""
@@ -215,6 +233,7 @@ class Saver:
         # Given up before the other ranks, who may wait for this one in a collective, give up.
         files = wait_for_shards(save.directory, names, self._context.config.parallel.timeout_s / 2)
         files[STATE] = write_file(save.directory / STATE, [json.dumps(asdict(save.state), indent=2).encode()])
+        self._wait_for_approval(save.state.step)
         context = self._context
         manifest = Manifest(
             step=save.state.step,
@@ -237,6 +256,13 @@ class Saver:
             what = f"older checkpoints could not be removed: {_reason(error)}"
             self._context.events.write("warning", what=what, where=str(self._layout.checkpoints))
             return []
+
+    def _wait_for_approval(self, step: int) -> None:
+        """The result of a step is read while the next one runs; a step that stops the run must not be behind it when it goes on."""
+        with self._approval:
+            self._approval.wait_for(lambda: self._approved_step >= step or self._is_rejected)
+            if self._approved_step < step:
+                raise SaveFailed("its step was not good")
 
     def _record(self, save: _Save, manifest: Manifest, removed: list[int]) -> None:
         self._context.events.write(

@@ -87,6 +87,7 @@ def save_on_two_ranks(
         for step in steps:
             parts.train(range(step, step + 1))
             for saver in reversed(savers):  # rank 0 waits for the others
+                saver.approve(step)
                 saver.save(TrainState(step=step, samples=step * 16))
         for saver in savers:
             saver.finish(TrainState(), is_final=False)

@@ -64,11 +64,13 @@ def test_a_save_is_of_the_moment_it_was_asked_for(
     parts.train(range(2))
     expected = {name: value.clone() for name, value in parts.model.state_dict().items() if name != "output.weight"}
     state = TrainState(step=2, samples=32)
+    saver.approve(state.step)
     saver.save(state)
     saver.hold_update()
     parts.train(range(2, 5))
     state.step, state.samples = 5, 80
     may_write.set()
+    saver.approve(state.step)
     saver.save(state)
     parts.train(range(5, 6))
     saver.finish(state, is_final=True)
@@ -111,6 +113,7 @@ def test_the_next_save_waits_for_the_one_before_to_be_read(
     def save(step: int) -> None:
         with torch.no_grad():
             parts.model.frozen.fill_(step)
+        saver.approve(step)
         saver.save(TrainState(step=step))
 
     save(1)
@@ -133,6 +136,7 @@ def test_what_is_saved_is_not_saved_again(make_context: Callable[..., Context]) 
     choose_start(context)
     saver = Saver(context, parts.model, parts.optimizer, parts.precision, TrainState(step=4))
     for step in (4, 6, 6):
+        saver.approve(step)
         saver.save(TrainState(step=step))
     saver.finish(TrainState(step=6), is_final=False)
     assert steps_saved(context.layout) == [6]
@@ -143,8 +147,10 @@ def test_a_step_is_saved_again_when_its_evaluation_comes_later(make_context: Cal
     context, parts = make_context({"checkpoint": {}}), build_parts(1)
     choose_start(context)
     saver = Saver(context, parts.model, parts.optimizer, parts.precision, TrainState(step=4))
+    saver.approve(6)
     saver.save(TrainState(step=6))
     evaluated = TrainState(step=6, evaluated_step=6, best=0.5, best_step=6)
+    saver.approve(6)
     saver.save(evaluated)
     saver.finish(evaluated, is_final=True)
     assert steps_saved(context.layout) == [6]
@@ -329,6 +335,7 @@ def test_two_ranks_leave_nothing_of_a_save_that_failed(
 
     monkeypatch.setattr(saver_module, "write_file", write)
     for saver in savers:
+        saver.approve(3)
         saver.save(TrainState(step=3))
     for rank, saver in enumerate(savers):
         if rank == 0 or rank in guilty:
@@ -339,6 +346,7 @@ def test_two_ranks_leave_nothing_of_a_save_that_failed(
     assert names_below(layout.checkpoints) == set()
     failing[0] = False
     for saver in savers:
+        saver.approve(4)
         saver.save(TrainState(step=4))
     for saver in savers:
         saver.finish(TrainState(step=4), is_final=False)
