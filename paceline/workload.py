@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from paceline.config.sections import RunConfig
 
@@ -22,10 +22,12 @@ Batch = Any
 
 @dataclass(frozen=True)
 class Draw:
-    """What randomness per sample may depend on: with the sample's id, and nothing else (not the rank, not the batch)."""
+    """What randomness may depend on: per sample its id, the seed and the epoch, and nothing else (not the rank, not the batch)."""
 
     seed: int
     epoch: int
+    batch: Sequence[int] = ()
+    """the samples of the step's whole batch, the same on every rank: for what a step draws once; empty in an evaluation"""
 
 
 class SampleSet(Protocol):
@@ -35,6 +37,10 @@ class SampleSet(Protocol):
 
     def fetch(self, ids: Sequence[int], draw: Draw) -> Batch:
         """The collated batch of these samples. Runs in loader processes too; must not touch a global random generator."""
+        ...
+
+    def on_device(self, device: torch.device) -> SampleSet | None:
+        """The same samples, kept on the device and fetched there; None: they are fetched on the host, by loader processes if asked."""
         ...
 
 
@@ -70,7 +76,7 @@ class Setting:
 
     device: torch.device
     attention: str
-    """the effective kernel: eager or sdpa"""
+    """the effective kernel: eager, sdpa or flex"""
 
 
 class Workload(Protocol):
@@ -83,6 +89,9 @@ class Workload(Protocol):
     """what throughput counts besides samples: items, tokens, audio seconds"""
     splits: Sequence[str]
     """evaluation sets; the first one decides (best, early stop), the others are evaluated once at the end"""
+    has_static_shapes: bool
+    """on a GPU, batches of as many samples are flat dictionaries of tensors of the same shapes, and `loss` neither waits for the device
+    nor looks at values on the host: what a CUDA graph asks for"""
 
     def build_model(self, setting: Setting) -> torch.nn.Module:
         """The model, on the CPU, initialised from torch's global generator (the engine has seeded it)."""
@@ -99,8 +108,8 @@ class Workload(Protocol):
         """
         ...
 
-    def units(self, batch: Batch) -> int:
-        """How many units of throughput this batch holds, counted on the host."""
+    def units(self, ids: Sequence[int]) -> int:
+        """How many units of throughput these training samples hold, counted on the host."""
         ...
 
     def predict(self, model: torch.nn.Module, batch: Batch) -> Mapping[str, torch.Tensor]:
@@ -113,6 +122,13 @@ class Workload(Protocol):
 
     def baseline(self, split: str, num_samples: int) -> tuple[str, Mapping[str, float]] | None:
         """The name of a trivial model that every trained one must beat, and its metrics on the first samples of a split; or None."""
+        ...
+
+    def observe(self, model: torch.nn.Module) -> Mapping[str, float]:
+        """Figures about the model worth a line at each evaluation of the deciding split; empty where there are none.
+
+        Asked of one rank alone: no collectives.
+        """
         ...
 
     def step_flops(self, num_units: int) -> float | None:
@@ -138,3 +154,36 @@ class Recipe:
     """further `errors.Problem`s of a configuration that types alone cannot see"""
     find_idle: Callable[[Any, Collection[str]], Iterable[tuple[str, str]]] = lambda config, given: ()
     """(key, reason) of the recipe's own keys that somebody gave and that change nothing"""
+
+
+@dataclass(frozen=True)
+class Recommended:
+    """One item, by the name that the data has for it."""
+
+    item: str
+    title: str | None
+    score: float | None
+    """None: it stands in a history, and was not scored"""
+
+
+@dataclass(frozen=True)
+class Recommendation:
+    """What a model would show next, best first, and the history that it looked at, oldest first."""
+
+    user: str | None
+    """None: the history was given"""
+    history: list[Recommended]
+    items: list[Recommended]
+    note: str = ""
+    """what there is to say about it, such as titles that could not be read"""
+
+
+@runtime_checkable
+class Recommends(Protocol):
+    """What a workload has besides, where its model recommends."""
+
+    def recommend(
+        self, model: torch.nn.Module, *, user: str | None, history: Sequence[str] | None, top: int, keep_seen: bool
+    ) -> Recommendation:
+        """For a user of the data, or for whoever has the history given; UsageError for a name that the data does not have."""
+        ...

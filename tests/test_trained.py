@@ -28,7 +28,7 @@ def export(trained: Trained, target: Path) -> Path:
 def scores(trained: Trained, device: str = "cpu") -> torch.Tensor:
     batch = trained.workload.evaluation_set("test").fetch(range(9), Draw(0, 0))
     with torch.no_grad():
-        return trained.model(batch["items"].to(device), batch["positions"].to(device)).cpu()
+        return trained.model.last_hidden({name: value.to(device) for name, value in batch.items()}).cpu()
 
 
 def assert_step(trained: Trained, step: int) -> None:

@@ -55,6 +55,9 @@ class Count:
     def fetch(self, ids: Sequence[int], draw: Draw) -> Batch:
         return {"tokens": len(ids)}
 
+    def on_device(self, device: torch.device) -> None:
+        return None
+
 
 class DenseWorkload:
     """Residual blocks on random vectors; remembers when each step asked for its loss."""
@@ -63,6 +66,7 @@ class DenseWorkload:
     metric_names: Sequence[str] = ("loss",)
     unit = "tokens"
     splits: Sequence[str] = ("none",)
+    has_static_shapes = False
 
     def __init__(self, parameters: int, tokens: int) -> None:
         self._width = 512 if parameters < 10**8 else 2048
@@ -89,8 +93,11 @@ class DenseWorkload:
         output = model(self._input).float()
         return output.square().mean() * batch["tokens"], torch.tensor(float(batch["tokens"]), device=output.device)
 
-    def units(self, batch: Batch) -> int:
-        return int(batch["tokens"])
+    def units(self, ids: Sequence[int]) -> int:
+        return len(ids)
+
+    def observe(self, model: torch.nn.Module) -> Mapping[str, float]:
+        return {}
 
     def predict(self, model: torch.nn.Module, batch: Batch) -> Mapping[str, torch.Tensor]:
         return {}

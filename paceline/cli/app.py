@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -16,45 +17,56 @@ from paceline.errors import UsageError
 if TYPE_CHECKING:
     from typer._click import Command, Context, HelpFormatter
 
-COMMANDS: dict[str, tuple[str, str]] = {
+Table = dict[str, tuple[str, str]]
+"""name -> (module that has a function `command`, or a function `group` with a table `COMMANDS` of its own; one line of help)"""
+
+COMMANDS: Table = {
+    "prepare": ("paceline.cli.prepare", "Fetch a data set and bring it into the form that recipes read."),
     "train": ("paceline.cli.train", "Train a recipe or configuration on one or more ranks."),
     "stop": ("paceline.cli.stop", "End a run: all ranks at one agreed step."),
     "evaluate": ("paceline.cli.evaluate", "Evaluate a trained model, and compare with what the run logged."),
     "export": ("paceline.cli.export", "Write a trained model as safetensors, with its configuration."),
+    "recommend": ("paceline.cli.recommend", "What a trained model would show a user next."),
     "explain": ("paceline.cli.explain", "Every value of a configuration, its origin, and what follows from it."),
     "bench": ("paceline.cli.bench", "The product's own measurements."),
 }
-"""name -> (module that has a function `command`, one line of help)"""
 
 
 class LazyGroup(typer.core.TyperGroup):
-    """A group whose commands are functions called `command` in modules that are not imported yet."""
+    """A group whose commands are in modules that are not imported yet."""
+
+    table = COMMANDS
 
     def list_commands(self, ctx: Context) -> list[str]:
-        return list(COMMANDS)
+        return list(self.table)
 
     def get_command(self, ctx: Context, cmd_name: str) -> Command | None:
-        return load_command(cmd_name) if cmd_name in COMMANDS else None
+        return load_command(cmd_name, self.table) if cmd_name in self.table else None
 
     def resolve_command(self, ctx: Context, args: list[str]) -> tuple[str | None, Command | None, list[str]]:
         name = args[0]
-        if name not in COMMANDS and not name.startswith("-"):
-            close = nearest(name, COMMANDS)
-            do = f"paceline {close} …" if close else "paceline --help"
-            raise UsageError(f"there is no command {name!r} (there are: {', '.join(COMMANDS)})", "command line", do)
+        if name not in self.table and not name.startswith("-"):
+            close, path = nearest(name, self.table), ctx.command_path
+            do = f"{path} {close} …" if close else f"{path} --help"
+            raise UsageError(f"there is no command {name!r} (there are: {', '.join(self.table)})", "command line", do)
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: Context, formatter: HelpFormatter) -> None:
         with formatter.section("Commands"):
-            formatter.write_dl([(name, summary) for name, (_, summary) in COMMANDS.items()])
+            formatter.write_dl([(name, summary) for name, (_, summary) in self.table.items()])
 
 
-def load_command(name: str) -> Command:
+def load_command(name: str, table: Table = COMMANDS) -> Command:
     """The command of that name, from its own module."""
-    module, summary = COMMANDS[name]
-    function = importlib.import_module(module).command
+    path, summary = table[name]
+    module = importlib.import_module(path)
     app = typer.Typer(add_completion=False, rich_markup_mode=None)
-    app.command(name=name, short_help=summary, no_args_is_help=True)(function)
+    if hasattr(module, "COMMANDS"):
+        group = type("Group", (LazyGroup,), {"table": module.COMMANDS})
+        app.callback(cls=group, short_help=summary, no_args_is_help=True)(module.group)
+    else:
+        needs_words = any(each.default is each.empty for each in inspect.signature(module.command).parameters.values())
+        app.command(name=name, short_help=summary, no_args_is_help=needs_words)(module.command)
     command: Command = typer.main.get_command(app)
     return command
 

@@ -14,13 +14,20 @@ from paceline.errors import UsageError
 BENCHES = {
     "startup": "time to the first step, against a bare torchrun script",
     "checkpoint": "what a save costs the training",
+    "sasrec": "an epoch and an evaluation of SASRec, beside rivals",
 }
-_OPTIONS = {"startup": ("repeats", "nproc"), "checkpoint": ("repeats", "parameters", "tokens", "every")}
+_OPTIONS = {
+    "startup": ("repeats", "nproc"),
+    "checkpoint": ("repeats", "parameters", "tokens", "every"),
+    "sasrec": ("repeats", "data", "epochs", "rival", "set"),
+}
 
 
 def command(
     name: Annotated[str, typer.Argument(metavar="NAME", help="; ".join(f"{k}: {v}" for k, v in BENCHES.items()))],
-    repeats: Annotated[int | None, typer.Option("--repeats", min=1, help="Pairs of starts (5), or saves (9).")] = None,
+    repeats: Annotated[
+        int | None, typer.Option("--repeats", min=1, help="Pairs of starts (5), saves (9), or rounds (1).")
+    ] = None,
     nproc: Annotated[int | None, typer.Option("--nproc", min=1, help="startup: worker processes (2).")] = None,
     parameters: Annotated[
         float | None, typer.Option("--parameters", min=1e6, help="checkpoint: size of the model (1e7).")
@@ -32,6 +39,22 @@ def command(
     every: Annotated[
         int | None, typer.Option("--every", min=2, help="checkpoint: steps between two saves (20).")
     ] = None,
+    data: Annotated[
+        str | None, typer.Option("--data", metavar="FILE", help="sasrec: interactions; without it, generated ones.")
+    ] = None,
+    epochs: Annotated[
+        int | None, typer.Option("--epochs", min=1, help="sasrec: measured epochs of each start (3).")
+    ] = None,
+    rival: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--rival", metavar="COMMAND", help="sasrec: another system's command; may be given several times."
+        ),
+    ] = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="sasrec: a setting of ours, such as train.graph=false."),
+    ] = None,
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
@@ -42,13 +65,28 @@ def command(
     if name not in BENCHES:
         near = nearest(name, BENCHES)
         raise UsageError(f"there is no bench {name!r}", "", f"use {near or ', '.join(BENCHES)}")
-    values = {"repeats": repeats, "nproc": nproc, "parameters": parameters, "tokens": tokens, "every": every}
-    given: dict[str, Any] = {option: value for option, value in values.items() if value is not None}
+    values: dict[str, Any] = {
+        "repeats": repeats,
+        "nproc": nproc,
+        "parameters": parameters,
+        "tokens": tokens,
+        "every": every,
+        "data": data,
+        "epochs": epochs,
+        "rival": rival or None,
+        "set": settings or None,
+    }
+    given = {option: value for option, value in values.items() if value is not None}
     for option in given:
         if option not in _OPTIONS[name]:
             what = f"--{option} means nothing to the bench {name!r}"
             raise UsageError(what, "command line", f"it takes --{', --'.join(_OPTIONS[name])}")
-    (_run_startup if name == "startup" else _run_checkpoint)(as_json, **given)
+    if name == "startup":
+        _run_startup(as_json, **given)
+    elif name == "checkpoint":
+        _run_checkpoint(as_json, **given)
+    else:
+        _run_sasrec(as_json, **given)
 
 
 def _run_startup(as_json: bool, repeats: int = 5, nproc: int = 2) -> None:
@@ -109,3 +147,33 @@ def _run_checkpoint(as_json: bool, **options: Any) -> None:
         f"a step without a save takes {summary['step_ms']} ms (median of {summary['quiet_steps']}); "
         f"a checkpoint has {summary['gigabytes']} GB; target: a stall of at most {summary['target_steps']:g} step"
     )
+
+
+def _run_sasrec(as_json: bool, **options: Any) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    from paceline.bench.sasrec import measure, summarize
+    from paceline.cli.asking import waiting
+
+    with waiting("training epochs"):
+        measured = list(
+            measure(
+                options.get("data"),
+                options.get("repeats", 1),
+                options.get("epochs", 3),
+                options.get("rival", []),
+                options.get("set", []),
+            )
+        )
+    rows = summarize(measured)
+    if as_json:
+        print(json.dumps(rows))
+        return
+    table = Table("system", "epoch, s", "from … to, s", "targets a second", "evaluation, s", "we are faster by")
+    for row in rows:
+        evaluation = "" if row["evaluation_s"] is None else f"{row['evaluation_s']:.3f}"
+        spread = f"{row['epoch_s_lowest']:.3f} … {row['epoch_s_highest']:.3f}"
+        faster = f"{row['paceline_is_faster']:.2f} ×"
+        table.add_row(row["system"], f"{row['epoch_s']:.3f}", spread, f"{row['positions_per_s']:,}", evaluation, faster)
+    Console().print(table)

@@ -123,6 +123,9 @@ class Train(Section):
         None, "Optimizer steps of each epoch; the rest of the epoch is left out.", IDENTITY, ge=1
     )
     clip_norm: float | None = key(None, "Gradients are scaled down to this norm; null: not.", IDENTITY, gt=0)
+    graph: Literal["auto"] | Bool = key(
+        "auto", "Replay forward and backward as one CUDA graph; auto: where shapes allow it.", NUMERICS
+    )
     nonfinite: Literal["stop", "skip"] = key(
         "stop",
         "On a loss or gradient that is not a number: stop, or leave the step out and go on. Neither updates the weights.",
@@ -157,7 +160,7 @@ class Precision(Section):
 
 
 class Attention(Section):
-    impl: Literal["auto", "eager", "sdpa"] = key("auto", "Attention kernel; auto: sdpa.", NUMERICS)
+    impl: Literal["auto", "eager", "sdpa", "flex"] = key("auto", "Attention kernel; auto: sdpa.", NUMERICS)
 
 
 class Evaluate(Section):

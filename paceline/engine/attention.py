@@ -6,7 +6,7 @@ from paceline.telemetry.events import EventLog
 
 
 def choose_attention(requested: str, events: EventLog) -> str:
-    """eager or sdpa, recorded as requested and effective with the reason."""
+    """eager, sdpa or flex, recorded as requested and effective with the reason."""
     effective = "sdpa" if requested == "auto" else requested
     reason = "SDPA picks the device's fastest kernel" if requested == "auto" else "as requested"
     events.choice("attention.impl", requested, effective, reason)

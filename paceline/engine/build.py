@@ -12,6 +12,8 @@ from paceline.engine.context import Context
 from paceline.engine.device_stats import peak_flops
 from paceline.engine.effects import find_ineffective
 from paceline.engine.evaluation import Evaluator
+from paceline.engine.graph import choose_graph
+from paceline.engine.loader import Loader
 from paceline.engine.monitor import Monitor
 from paceline.engine.optimizer import LearningRate, build_optimizer, find_unmatched
 from paceline.engine.precision import build_precision
@@ -49,6 +51,11 @@ def build_trainer(context: Context, workload: Workload) -> Trainer:
     strategy = build_strategy(model, ranks, config.parallel, events)
     optimizer = build_optimizer(model, config.train.optimizer, device, events)
     start.load_rest(model, optimizer, precision)
+    use_graph, reason = choose_graph(
+        config.train.graph, device.type, ranks.has_group, precision.name, workload.has_static_shapes
+    )
+    events.choice("train.graph", config.train.graph, use_graph, reason)
+    loader = Loader(context, workload.train_set(), length)
     for name, reason in [*context.idle, *find_ineffective(context, precision.name)]:
         events.write("note", what=f"{name} has no effect here", why=reason)
     if "train.optimizer.no_decay" in context.given:
@@ -61,13 +68,27 @@ def build_trainer(context: Context, workload: Workload) -> Trainer:
     learning_rate = LearningRate(config.train, state.horizon)
     timer = build_timer(device)
     saver = Saver(context, model, optimizer, precision, None if start.is_fork else state)
-    step = TrainStep(context, workload, strategy, optimizer, precision, learning_rate, timer, saver.hold_update)
+    step = TrainStep(
+        context, workload, strategy, optimizer, precision, learning_rate, timer, saver.hold_update, use_graph
+    )
     evaluator = Evaluator(config, ranks, workload, strategy, precision, context.watch)
     monitor = Monitor(context, workload, peak_flops(device, precision.name, config.precision.tf32), state.samples)
     if strategy.rebuilds_buckets:
-        warm_up(context, workload, strategy, precision, length)
+        warm_up(context, workload, strategy, precision, loader)
     return Trainer(
-        context, workload, objective, state, strategy, length, step, learning_rate, evaluator, monitor, timer, saver
+        context,
+        workload,
+        objective,
+        state,
+        strategy,
+        length,
+        loader,
+        step,
+        learning_rate,
+        evaluator,
+        monitor,
+        timer,
+        saver,
     )
 
 

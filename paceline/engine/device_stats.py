@@ -25,12 +25,12 @@ _PEAK_TFLOPS = {
 }
 
 
-def memory_gib(device: torch.device) -> float:
-    """Peak of allocated memory since the last call on CUDA; resident memory of the process on the CPU."""
+def memory_gib(device: torch.device, graph_bytes: int) -> float:
+    """Peak of allocated memory since the last call on CUDA, with what graphs keep besides; resident memory of the process on the CPU."""
     if device.type == "cuda":
         peak = torch.cuda.max_memory_allocated(device)
         torch.cuda.reset_peak_memory_stats(device)
-        return peak / _GIB
+        return (peak + graph_bytes) / _GIB
     resident_pages = int(Path("/proc/self/statm").read_text().split()[1])
     return resident_pages * os.sysconf("SC_PAGE_SIZE") / _GIB
 

@@ -34,6 +34,7 @@ class Evaluator:
         self._ranks = ranks
         self._config = config.evaluate
         self._draw = Draw(config.run.seed, epoch=0)
+        self._placed: dict[str, SampleSet] = {}
         self._watch = watch
         """who may ask for a stop in the middle; None: nobody"""
 
@@ -44,7 +45,7 @@ class Evaluator:
 
     def run(self, split: str) -> dict[str, float] | None:
         """The split's metrics, the same on every rank; None if the ranks agreed to stop in the middle."""
-        samples = self._workload.evaluation_set(split)
+        samples = self._place(split)
         num_samples = self.size(split)
         block = min(self._config.block, num_samples)
         num_blocks = math.ceil(num_samples / block)
@@ -66,40 +67,56 @@ class Evaluator:
         outputs = self._gather(mine, num_samples, block)
         return dict(self._workload.metrics(split, outputs))
 
+    def _place(self, split: str) -> SampleSet:
+        """The split's samples, on the device where they can be: sent there once."""
+        if split not in self._placed:
+            samples = self._workload.evaluation_set(split)
+            placed = samples.on_device(self._ranks.device)
+            self._placed[split] = samples if placed is None else placed
+        return self._placed[split]
+
     def _score(self, samples: SampleSet, start: int, end: int) -> dict[str, torch.Tensor]:
         batch = to_device(samples.fetch(range(start, end), self._draw), self._ranks.device)
         outputs = self._workload.predict(self._strategy.model, batch)
-        return {name: _widest(value.detach().cpu()) for name, value in outputs.items()}
+        # They stay on the device until all blocks are scored: no block waits for the one before it.
+        return {name: _widest(value.detach()) for name, value in outputs.items()}
 
     def _agreed_to_stop(self) -> bool:
-        vote = float(self._watch is not None and self._watch.reason is not None)
+        if self._watch is None:
+            return False
+        vote = float(self._watch.reason is not None)
         return bool(self._ranks.gather_floats([vote]).sum() > 0)
 
     def _gather(self, mine: list[dict[str, torch.Tensor]], num_samples: int, block: int) -> dict[str, np.ndarray]:
         """All samples' outputs in the order of their ids, on every rank."""
+        scored = {name: torch.cat([part[name] for part in mine]).cpu() for name in mine[0]} if mine else {}
         if self._ranks.world_size == 1:
-            return {name: torch.cat([part[name] for part in mine]).numpy() for name in mine[0]}
+            return {name: values.numpy() for name, values in scored.items()}
         world_size = self._ranks.world_size
         rounds = math.ceil(math.ceil(num_samples / block) / world_size)
         # Rank 0 always has a block; the others may have none, and learn names, types and widths from it.
-        names = self._shared_names(mine)
+        names = self._shared_names(scored)
         gathered = {}
         for name, (shape, dtype) in names.items():
+            # Only the last block of all may be smaller, and it is the last one of its rank.
             padded = torch.zeros((rounds * block, *shape), dtype=dtype)
-            for index, part in enumerate(mine):
-                padded[index * block : index * block + len(part[name])] = part[name]
+            if scored:
+                padded[: len(scored[name])] = scored[name]
             table = self._ranks.gather(padded).reshape(world_size, rounds, block, *shape)
             # Block b was scored by rank b mod world_size in round b // world_size.
             gathered[name] = table.transpose(0, 1).reshape(-1, *shape)[:num_samples].numpy()
         return gathered
 
-    def _shared_names(self, mine: list[dict[str, torch.Tensor]]) -> dict[str, tuple[tuple[int, ...], torch.dtype]]:
-        described = [{name: (tuple(value.shape[1:]), value.dtype) for name, value in mine[0].items()}] if mine else [{}]
+    def _shared_names(self, scored: dict[str, torch.Tensor]) -> dict[str, tuple[tuple[int, ...], torch.dtype]]:
+        described = [{name: (tuple(value.shape[1:]), value.dtype) for name, value in scored.items()}]
         if self._ranks.has_group:
             torch.distributed.broadcast_object_list(described, src=0)
         return described[0]
 
 
 def _widest(value: torch.Tensor) -> torch.Tensor:
-    """Integers as int64 and floats as float64: what is gathered does not depend on the precision of the run."""
-    return value.to(torch.float64 if value.is_floating_point() else torch.int64)
+    """Integers as int64 and floats as float64: what is gathered does not depend on the precision of the run.
+
+    A copy in any case: a part of a larger tensor must not keep all of that.
+    """
+    return value.to(torch.float64 if value.is_floating_point() else torch.int64, copy=True)

@@ -1,7 +1,8 @@
 """Brings the micro-batches of every step to this rank: the right samples, in the right order, from loader processes if asked.
 
 The requests (ids, epoch) are computed here from the sample order; loader processes only fetch. An empty slice is asked for as the first
-sample of the batch with weight zero, so that every rank runs the same number of micro-steps.
+sample of the batch with weight zero, so that every rank runs the same number of micro-steps. Samples that live on the device are fetched
+there, by the training process.
 """
 
 from __future__ import annotations
@@ -14,11 +15,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 import torch.utils.data
 
-from paceline.config.arithmetic import BatchPlan
-from paceline.config.sections import Data
+from paceline.config.arithmetic import BatchPlan, Length
+from paceline.engine.context import Context
 from paceline.engine.order import SampleOrder
 from paceline.engine.seeding import mix
 from paceline.parentage import die_with_parent
@@ -49,9 +51,16 @@ class _Request:
     step: int
     micro_step: int
     epoch: int
-    ids: list[int]
-    stand_in: int
-    batch_samples: int
+    batch: np.ndarray
+    """the samples of the whole global batch, packed: requests travel to the loader processes"""
+    start: int
+    end: int
+
+    @property
+    def ids(self) -> list[int]:
+        """this rank's samples of this micro-step"""
+        ids: list[int] = self.batch[self.start : self.end].tolist()
+        return ids
 
 
 def plan_requests(
@@ -60,9 +69,9 @@ def plan_requests(
     """The requests of steps first_step … last_step (counted from 1), for one rank."""
     for step in range(first_step, last_step + 1):
         epoch, index = divmod(step - 1, order.steps_per_epoch)
-        ids = order.batch(epoch, index)
-        for micro_step, (start, end) in enumerate(plan.slice(len(ids), rank)):
-            yield _Request(step, micro_step, epoch, ids[start:end].tolist(), int(ids[0]), len(ids))
+        batch = order.batch(epoch, index)
+        for micro_step, (start, end) in enumerate(plan.slice(len(batch), rank)):
+            yield _Request(step, micro_step, epoch, batch, start, end)
 
 
 class _Fetcher(torch.utils.data.Dataset[MicroBatch]):
@@ -73,8 +82,10 @@ class _Fetcher(torch.utils.data.Dataset[MicroBatch]):
         self._seed = seed
 
     def __getitem__(self, request: _Request) -> MicroBatch:
-        batch = self._samples.fetch(request.ids or [request.stand_in], Draw(self._seed, request.epoch))
-        return MicroBatch(request.step, request.micro_step, request.epoch, request.ids, batch, request.batch_samples)
+        ids = request.ids
+        everyone: tuple[int, ...] = tuple(request.batch.tolist())
+        batch = self._samples.fetch(ids or everyone[:1], Draw(self._seed, request.epoch, everyone))
+        return MicroBatch(request.step, request.micro_step, request.epoch, ids, batch, len(everyone))
 
 
 class _Requests(torch.utils.data.Sampler[_Request]):
@@ -92,25 +103,39 @@ def _begin_loader_process(parent_pid: int, _: int) -> None:
     die_with_parent(parent_pid)
 
 
-def load_batches(
-    samples: SampleSet, requests: Iterator[_Request], data: Data, seed: int, device: torch.device
-) -> Iterator[MicroBatch]:
-    """The micro-batches of these requests, in their order, on the host."""
-    fetcher = _Fetcher(samples, seed)
-    if data.num_workers == 0:
-        return (fetcher[request] for request in requests)
-    loader = torch.utils.data.DataLoader(
-        fetcher,
-        sampler=_Requests(requests),
-        batch_size=None,
-        num_workers=data.num_workers,
-        prefetch_factor=data.prefetch,
-        pin_memory=device.type == "cuda" and data.pin_memory is not False,
-        worker_init_fn=functools.partial(_begin_loader_process, os.getpid()),
-        # Its own generator: iter(DataLoader) would otherwise draw from the global one.
-        generator=torch.Generator().manual_seed(mix(seed)),
-    )
-    return iter(loader)
+class Loader:
+    """The training set of a run, placed once, and the micro-batches of its steps."""
+
+    def __init__(self, context: Context, samples: SampleSet, length: Length) -> None:
+        self._config = context.config
+        self._ranks = context.ranks
+        self._plan = context.batch_plan
+        self._steps_per_epoch = length.steps_per_epoch
+        placed = samples.on_device(context.ranks.device)
+        self.is_placed = placed is not None
+        """the samples live on the device: no loader processes"""
+        self._samples = samples if placed is None else placed
+
+    def load(self, first_step: int, last_step: int, *, in_process: bool = False) -> Iterator[MicroBatch]:
+        """The micro-batches of these steps (counted from 1) for this rank, in their order."""
+        data, train, seed = self._config.data, self._config.train, self._config.run.seed
+        order = SampleOrder(len(self._samples), train.global_batch, self._steps_per_epoch, seed)
+        requests = plan_requests(order, self._plan, self._ranks.rank, first_step, last_step)
+        fetcher = _Fetcher(self._samples, seed)
+        if self.is_placed or in_process or data.num_workers == 0:
+            return (fetcher[request] for request in requests)
+        loader = torch.utils.data.DataLoader(
+            fetcher,
+            sampler=_Requests(requests),
+            batch_size=None,
+            num_workers=data.num_workers,
+            prefetch_factor=data.prefetch,
+            pin_memory=self._ranks.device.type == "cuda" and data.pin_memory is not False,
+            worker_init_fn=functools.partial(_begin_loader_process, os.getpid()),
+            # Its own generator: iter(DataLoader) would otherwise draw from the global one.
+            generator=torch.Generator().manual_seed(mix(seed)),
+        )
+        return iter(loader)
 
 
 def to_device(value: Any, device: torch.device) -> Any:

@@ -6,6 +6,8 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
+import torch
+
 from paceline.engine.context import Context
 from paceline.engine.device_stats import gpu_reading, memory_gib
 from paceline.engine.outcome import Outcome
@@ -53,12 +55,19 @@ class Monitor:
                 raise error
 
     def log_window(
-        self, state: TrainState, epoch: int, outcome: Outcome, lr: float, times: WindowTimes, units: int
+        self,
+        state: TrainState,
+        epoch: int,
+        outcome: Outcome,
+        lr: float,
+        times: WindowTimes,
+        units: int,
+        graph_bytes: int,
     ) -> None:
         """One row of metrics.csv. Gathers a few numbers from all ranks: every rank calls it at the same step."""
         closed = time.time()  # before anything is asked of the driver, whose first answer takes a while
         samples = state.samples - self._samples_logged
-        memory = memory_gib(self._ranks.device)
+        memory = memory_gib(self._ranks.device, graph_bytes)
         gathered = self._ranks.gather_floats([units - self._units_logged, memory])
         num_units, peak_memory = float(gathered[:, 0].sum()), float(gathered[:, 1].max())
         self._units_logged, self._samples_logged = units, state.samples
@@ -99,17 +108,29 @@ class Monitor:
             self._board.add(state.step, {f"pace/{name}": row[name] for name in ("samples_per_s", "step_ms", "data_ms")})
 
     def log_evaluation(
-        self, state: TrainState, epoch: int, split: str, num_samples: int, metrics: Mapping[str, float]
+        self, state: TrainState, epoch: int, split: str, num_samples: int, seconds: float, metrics: Mapping[str, float]
     ) -> None:
+        """One row of validation.csv, for the model of that state."""
         if self._validation is None:
             return
         place = {"step": state.step, "epoch": epoch, "split": split, "num_samples": num_samples}
         self._validation.write(
             {"attempt": self._attempt, "samples": state.samples, "time": time.time(), **place, **metrics}
         )
-        self._events.write("evaluation", **place, metrics=dict(metrics))
+        self._events.write("evaluation", **place, seconds=round(seconds, 4), metrics=dict(metrics))
         if self._board is not None:
             self._board.add(state.step, {f"{split}/{name}": value for name, value in metrics.items()})
+
+    def log_observation(self, state: TrainState, model: torch.nn.Module) -> None:
+        """Figures about the model itself, such as a constraint that it has to keep."""
+        if not self._ranks.is_first:
+            return
+        with torch.no_grad():
+            values = dict(self._workload.observe(model))
+        if values:
+            self._events.write("observation", step=state.step, values=values)
+            if self._board is not None:
+                self._board.add(state.step, {f"model/{name}": value for name, value in values.items()})
 
     def log_baseline(self, split: str, num_samples: int) -> None:
         """What a trivial model reaches on the same samples, beside which the results are read."""

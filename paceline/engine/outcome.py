@@ -7,6 +7,7 @@ all ranks read the same numbers after the same step, and so decide alike, within
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 import torch.distributed as dist
@@ -41,54 +42,43 @@ class Tally:
         self._ranks = ranks
         self._sums = torch.zeros(_HEAD + len(STOP_REASONS), dtype=torch.float64, device=ranks.device)
         self._work: dist.Work | None = None
-        self.local_loss = self._sums[0]
+        self.loss_sum, self.weight, self.votes = self._sums[0], self._sums[1], self._sums[_HEAD:]
+        self.local_loss = self.loss_sum
+        """of this rank alone"""
 
     def add(self, loss_sum: torch.Tensor, weight: torch.Tensor) -> None:
-        self._sums[0] += loss_sum.detach()
-        self._sums[1] += weight.detach()
+        """A micro-step's sums, without their history."""
+        self.loss_sum.add_(loss_sum)
+        self.weight.add_(weight)
 
     def start(self, stop: str | None) -> None:
         """Begins the sum over all ranks, with this rank's vote."""
         if stop is not None:
-            self._sums[_HEAD + STOP_REASONS.index(stop)] = 1
-        self.local_loss = self._sums[0].clone()
+            self.votes[STOP_REASONS.index(stop)] = 1
+        if self._ranks.has_group:
+            self.local_loss = self.loss_sum.clone()
         self._work = self._ranks.all_reduce(self._sums)
 
     def finish(self) -> None:
         self._ranks.finish(self._work)
 
-    @property
-    def loss_sum(self) -> torch.Tensor:
-        return self._sums[0]
 
-    @property
-    def weight(self) -> torch.Tensor:
-        return self._sums[1]
+class Verdict(NamedTuple):
+    """What a step's update found, as scalars on the device; see `Outcome`."""
 
-    @property
-    def votes(self) -> torch.Tensor:
-        return self._sums[_HEAD:]
+    grad_norm: torch.Tensor
+    skip: torch.Tensor
+    bad: torch.Tensor
+    bad_here: torch.Tensor
 
 
 class Pending:
     """A step's result on its way to the host; `read` waits only if the device has not got there yet."""
 
-    def __init__(self, step: int, tally: Tally, grad_norm: torch.Tensor, skip: torch.Tensor, bad: torch.Tensor) -> None:
+    def __init__(self, step: int, tally: Tally, verdict: Verdict) -> None:
         self.step = step
-        values = torch.cat(
-            [
-                torch.stack(
-                    [
-                        tally.loss_sum / tally.weight.clamp(min=torch.finfo(torch.float64).tiny),
-                        grad_norm.double(),
-                        skip.double(),
-                        bad.double(),
-                        (~torch.isfinite(tally.local_loss)).double(),
-                    ]
-                ),
-                tally.votes,
-            ]
-        )
+        loss = tally.loss_sum / tally.weight.clamp(min=torch.finfo(torch.float64).tiny)
+        values = torch.cat([torch.stack([loss, *(value.double() for value in verdict)]), tally.votes])
         self._event: torch.cuda.Event | None = None
         if values.device.type == "cuda":
             self._host = torch.empty(values.shape, dtype=values.dtype, pin_memory=True)

@@ -7,14 +7,16 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import torch
 from torch.nn.utils import get_total_norm
 
 from paceline.engine.context import Context
+from paceline.engine.graph import Graphs, Recorder
 from paceline.engine.loader import MicroBatch, to_device
 from paceline.engine.optimizer import LearningRate
-from paceline.engine.outcome import Pending, Tally
+from paceline.engine.outcome import Pending, Tally, Verdict
 from paceline.engine.precision import Precision
 from paceline.engine.seeding import seed_micro_step
 from paceline.engine.strategies.base import Strategy
@@ -36,6 +38,7 @@ class TrainStep:
         learning_rate: LearningRate,
         timer: StepTimer,
         hold_update: Callable[[], None],
+        use_graph: bool,
     ) -> None:
         config = context.config
         self._workload = workload
@@ -58,8 +61,17 @@ class TrainStep:
         # weighs (fp16 overflows); the exact weight follows after the sum.
         self._loss_scale = strategy.divisor / config.train.global_batch
         self._parameters = [p for p in strategy.model.parameters() if p.requires_grad]
+        self._graphs: Graphs | None = None
+        if use_graph:
+            recorder = Recorder(self._ranks.device)
+            self._graphs = Graphs(self._compute, strategy.model, recorder, context.events, config.train.graph)
         self.units = 0
         """units of throughput this rank has trained on"""
+
+    @property
+    def graph_bytes(self) -> int:
+        """Memory of the device that CUDA graphs keep for themselves."""
+        return self._graphs.scratch_bytes if self._graphs is not None else 0
 
     def run(self, step: int, batches: Iterator[MicroBatch]) -> tuple[Pending, int]:
         """Trains step `step`; returns its result, still on its way to the host, and the samples of the global batch."""
@@ -76,45 +88,70 @@ class TrainStep:
                 self._micro_step(item, tally, is_last)
         self._enter(step, "optimizer")
         self._learning_rate.apply(self._optimizer, step)
-        pending = Pending(step, tally, *self._update(tally))
+        pending = Pending(step, tally, self._update(tally))
         self._timer.end_step()
         return pending, batch_samples
 
     def _micro_step(self, item: MicroBatch, tally: Tally, is_last: bool) -> None:
         batch = to_device(item.batch, self._ranks.device)
         self._enter(item.step, "forward")
+        # A dummy is too rare to be recorded.
+        graph = self._graphs.find(batch) if self._graphs is not None and item.ids else None
         seed_micro_step(self._seed, item.step, item.micro_step, self._ranks.rank)
-        with self._precision.autocast():
-            loss_sum, weight = self._workload.loss(self._strategy.module, batch)
-        if item.ids:
-            self.units += self._workload.units(item.batch)
-            tally.add(loss_sum, weight)
-        else:
+        if graph is not None:
+            self._enter(item.step, "backward")  # forward and backward are one, and counted here
+            self._count(item, *graph.replay(batch, is_last=is_last), tally)
+            if is_last:
+                tally.start(self._watch.reason)
+            return
+        loss_sum, weight = self._loss(batch)
+        if not item.ids:
             # A dummy: it keeps this rank's collectives in step with the others' and counts for nothing.
             loss_sum, weight = loss_sum * 0, weight * 0
+        self._count(item, loss_sum.detach(), weight.detach(), tally)
+        if is_last:
+            tally.start(self._watch.reason)
+        self._enter(item.step, "backward")
+        self._backward(loss_sum)
+
+    def _compute(self, batch: Any) -> tuple[torch.Tensor, torch.Tensor]:
+        """What a graph records."""
+        loss_sum, weight = self._loss(batch)
+        self._backward(loss_sum)
+        return loss_sum.detach(), weight.detach()
+
+    def _loss(self, batch: Any) -> tuple[torch.Tensor, torch.Tensor]:
+        # Entered anew for every batch: casts of weights are kept within one forward and never beyond, nor in a graph.
+        with self._precision.autocast():
+            return self._workload.loss(self._strategy.module, batch)
+
+    def _backward(self, loss_sum: torch.Tensor) -> None:
+        self._precision.scale(loss_sum * self._loss_scale).backward()  # type: ignore[no-untyped-call]
+
+    def _count(self, item: MicroBatch, loss_sum: torch.Tensor, weight: torch.Tensor, tally: Tally) -> None:
+        if item.ids:
+            self.units += self._workload.units(item.ids)
+            tally.add(loss_sum, weight)
         if self._ledger is not None:
             self._ledger.write(
                 step=item.step,
                 micro_step=item.micro_step,
                 epoch=item.epoch,
                 ids=item.ids,
-                loss_sum=float(loss_sum.detach()),
-                weight=float(weight.detach()),
+                loss_sum=float(loss_sum),
+                weight=float(weight),
             )
-        if is_last:
-            tally.start(self._watch.reason)
-        self._enter(item.step, "backward")
-        self._precision.scale(loss_sum * self._loss_scale).backward()  # type: ignore[no-untyped-call]
 
-    def _update(self, tally: Tally) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Normalises, clips and applies the gradients; returns their norm, whether the step was left out, and whether that is bad."""
+    def _update(self, tally: Tally) -> Verdict:
+        """Normalises, clips and applies the gradients."""
         tally.finish()
         weight = tally.weight
         normalize = self._precision.unscale(torch.where(weight > 0, self._train.global_batch / weight, 0.0).float())
         gradients = [p.grad for p in self._parameters if p.grad is not None]
         grad_norm = get_total_norm(gradients) * normalize
-        finite_loss = torch.isfinite(tally.loss_sum)
-        skip = 1.0 - (torch.isfinite(grad_norm) & finite_loss).float()
+        # All at once: on a GPU each of these small operations costs a launch.
+        is_finite = torch.isfinite(torch.stack([tally.loss_sum, tally.local_loss, grad_norm.double()]))
+        skip = 1.0 - is_finite.all().float()
         factor = normalize
         if self._train.clip_norm is not None:
             factor = normalize * (self._train.clip_norm / (grad_norm + 1e-6)).clamp(max=1.0)
@@ -122,7 +159,7 @@ class TrainStep:
         self._hold_update()  # a snapshot of the weights may still be under way
         self._precision.apply(self._optimizer, skip)
         self._optimizer.zero_grad(set_to_none=True)
-        return grad_norm, skip, self._precision.is_trouble(finite_loss, skip)
+        return Verdict(grad_norm, skip, self._precision.is_trouble(is_finite[0], skip), ~is_finite[1])
 
     def _enter(self, step: int, phase: str) -> None:
         self._timer.enter(phase)

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import time
 
 from paceline.config.arithmetic import Length
+from paceline.engine.checkpoint.best import load_best
 from paceline.engine.checkpoint.saver import Saver
 from paceline.engine.context import Context
 from paceline.engine.desync import check_parameters
 from paceline.engine.evaluation import Evaluator
-from paceline.engine.loader import MicroBatch, load_batches, plan_requests
+from paceline.engine.loader import Loader
 from paceline.engine.monitor import Monitor
 from paceline.engine.optimizer import LearningRate
-from paceline.engine.order import SampleOrder
 from paceline.engine.outcome import Outcome, Pending
 from paceline.engine.state import Ending, TrainState
 from paceline.engine.step import TrainStep
@@ -34,6 +34,7 @@ class Trainer:
         state: TrainState,
         strategy: Strategy,
         length: Length,
+        loader: Loader,
         step: TrainStep,
         learning_rate: LearningRate,
         evaluator: Evaluator,
@@ -50,6 +51,7 @@ class Trainer:
         self._objective = objective
         self._strategy = strategy
         self._length = length
+        self._loader = loader
         self._step = step
         self._learning_rate = learning_rate
         self._evaluator = evaluator
@@ -68,9 +70,13 @@ class Trainer:
             self._saver.reject()
             raise
         if ending.state == "finished":
-            ending = self._conclude(ending)
+            ending = self._settle(ending)
         self._save()
-        self._saver.finish(self.state, is_final=ending.state == "finished")
+        self._saver.finish(self.state, is_final=False)
+        if ending.state == "finished":
+            ending = self._conclude(ending)
+        if ending.state == "finished":
+            self._saver.finish(self.state, is_final=True)
         self._pulse.beat(self.state.step, "end")
         return ending
 
@@ -83,7 +89,7 @@ class Trainer:
         verdict = self._evaluate_deciding() if self._evaluation_is_owed() else self._patience_verdict()
         if verdict == "stop":
             return Ending("stopped", self._agreed_reason(), state.step)
-        batches = self._load_batches()
+        batches = self._loader.load(state.step + 1, total)
         self._strategy.module.train()
         previous: Pending | None = None
         stop: str | None = None
@@ -115,14 +121,6 @@ class Trainer:
         if stop is not None and state.step < total:
             return Ending("stopped", stop, state.step)
         return Ending("finished", "early_stop" if verdict == "early_stop" else "length", state.step)
-
-    def _load_batches(self) -> Iterator[MicroBatch]:
-        config, ranks = self._config, self._ranks
-        samples = self._workload.train_set()
-        order = SampleOrder(len(samples), config.train.global_batch, self._length.steps_per_epoch, config.run.seed)
-        first, last = self.state.step + 1, self._length.total_steps
-        requests = plan_requests(order, self._context.batch_plan, ranks.rank, first, last)
-        return load_batches(samples, requests, config.data, config.run.seed, ranks.device)
 
     def _judge(self, outcome: Outcome) -> str | None:
         """What a step's result asks for; the same on every rank."""
@@ -160,16 +158,17 @@ class Trainer:
         times = self._timer.close_window()
         if times is not None:
             lr = self._learning_rate.at(outcome.step)
-            self._monitor.log_window(self.state, self._epoch, outcome, lr, times, self._step.units)
+            self._monitor.log_window(
+                self.state, self._epoch_of(self.state), outcome, lr, times, self._step.units, self._step.graph_bytes
+            )
         if self._overflows:
             what = f"{self._overflows} steps up to step {self.state.step} were left out"
             self._context.events.write("note", what=what, why="fp16 gradients overflowed; the loss scale adapts")
             self._overflows = 0
 
-    @property
-    def _epoch(self) -> int:
-        """The epoch of the last step, from 0."""
-        return max(0, self.state.step - 1) // self._length.steps_per_epoch
+    def _epoch_of(self, state: TrainState) -> int:
+        """The epoch of a state's last step, from 0."""
+        return max(0, state.step - 1) // self._length.steps_per_epoch
 
     def _check(self, *, at_end: bool) -> None:
         every = self._config.parallel.check_every
@@ -208,7 +207,7 @@ class Trainer:
     def _evaluate_deciding(self) -> str | None:
         """Evaluates the split that decides; 'stop' if the ranks agreed to stop meanwhile, 'early_stop' if patience ran out."""
         split = self._workload.splits[0]
-        metrics = self._evaluate(split)
+        metrics = self._evaluate(split, self.state)
         if metrics is None:
             return "stop" if self._evaluator.size(split) else None
         self.state.evaluated_step = self.state.step
@@ -223,26 +222,35 @@ class Trainer:
         patience = self._config.stop.patience
         return "early_stop" if patience is not None and self.state.stale_evaluations >= patience else None
 
-    def _evaluate(self, split: str) -> dict[str, float] | None:
+    def _evaluate(self, split: str, state: TrainState) -> dict[str, float] | None:
+        """The metrics of the model, which is that of `state`; None without samples, or if the ranks agreed to stop meanwhile."""
         num_samples = self._evaluator.size(split)
         if num_samples == 0:
             return None
         self._pulse.beat(self.state.step, "evaluate")
         self._timer.pause()
+        began = time.perf_counter()
         metrics = self._evaluator.run(split)
-        self._timer.resume()
         if metrics is not None:
-            self._monitor.log_evaluation(self.state, self._epoch, split, num_samples, metrics)
+            seconds = time.perf_counter() - began
+            self._monitor.log_evaluation(state, self._epoch_of(state), split, num_samples, seconds, metrics)
+            if split == self._workload.splits[0]:
+                self._monitor.log_observation(state, self._strategy.model)
+        self._timer.resume()
         return metrics
 
-    def _conclude(self, ending: Ending) -> Ending:
-        """After the last step of a run that was not stopped: one last check, the evaluations that are left, and what to beat on them."""
+    def _settle(self, ending: Ending) -> Ending:
+        """After the last step of a run that was not stopped: one last check, and the deciding evaluation if it is owed."""
         self._check(at_end=True)
         if self.state.evaluated_step != self.state.step and self._evaluate_deciding() == "stop":
             return Ending("stopped", self._agreed_reason(), self.state.step)
-        self._save()
+        return ending
+
+    def _conclude(self, ending: Ending) -> Ending:
+        """When all is saved: the other splits, of the model that the deciding one chose, and what to beat on them."""
+        chosen = load_best(self._context.layout, self.state, self._strategy.model)
         for split in self._workload.splits[1:]:
-            if self._evaluate(split) is None and self._evaluator.size(split):
+            if self._evaluate(split, chosen) is None and self._evaluator.size(split):
                 return Ending("stopped", self._agreed_reason(), self.state.step)
         last = self._workload.splits[-1]
         self._monitor.log_baseline(last, self._evaluator.size(last))

@@ -8,24 +8,18 @@ from __future__ import annotations
 
 import torch
 
-from paceline.config.arithmetic import Length
 from paceline.engine.context import Context
-from paceline.engine.loader import load_batches, plan_requests, to_device
-from paceline.engine.order import SampleOrder
+from paceline.engine.loader import Loader, to_device
 from paceline.engine.precision import Precision
 from paceline.engine.seeding import seed_micro_step
 from paceline.engine.strategies.base import Strategy
 from paceline.workload import Workload
 
 
-def warm_up(context: Context, workload: Workload, strategy: Strategy, precision: Precision, length: Length) -> None:
+def warm_up(context: Context, workload: Workload, strategy: Strategy, precision: Precision, loader: Loader) -> None:
     """Runs the first micro-step of step 1, always that one, so that every start ends up with the same buckets."""
     config, ranks, model = context.config, context.ranks, strategy.model
-    samples = workload.train_set()
-    order = SampleOrder(len(samples), config.train.global_batch, length.steps_per_epoch, config.run.seed)
-    request = next(iter(plan_requests(order, context.batch_plan, ranks.rank, 1, 1)))
-    in_process = config.data.model_copy(update={"num_workers": 0})
-    item = next(iter(load_batches(samples, iter([request]), in_process, config.run.seed, ranks.device)))
+    item = next(loader.load(1, 1, in_process=True))
     buffers = [(buffer, buffer.clone()) for buffer in model.buffers()]
     strategy.module.train()
     seed_micro_step(config.run.seed, 0, 0, ranks.rank)

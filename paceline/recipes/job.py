@@ -109,14 +109,21 @@ def load_job(
     return Job(recipe, resolved.config, resolved.origins, target, typed)
 
 
+_SHIPPED = Path(paceline.__file__).parent / "configs"
+
+
+def shipped_names() -> list[str]:
+    """Every configuration that comes with the package, by the name to type."""
+    return sorted(path.stem for path in _SHIPPED.glob("*.yaml"))
+
+
 def _base(target: str) -> tuple[Recipe, Layer]:
-    names = recipe_names()
+    names = sorted({*recipe_names(), *shipped_names()})
+    shipped = _SHIPPED / f"{target}.yaml"
+    if target in names and not shipped.is_file():
+        return find_recipe(target), Layer({"recipe": Entry(target, f"argument '{target}'")})
     if target in names:
-        recipe = find_recipe(target)
-        shipped = Path(paceline.__file__).parent / "configs" / f"{target}.yaml"
-        if shipped.is_file():
-            return recipe, read_layer(shipped, f"configs/{target}.yaml")
-        return recipe, Layer({"recipe": Entry(target, f"argument '{target}'")})
+        return _read(shipped, f"configs/{target}.yaml")
     path = Path(target)
     if path.is_dir():
         inside = path / "config.yaml"
@@ -128,11 +135,16 @@ def _base(target: str) -> tuple[Recipe, Layer]:
         near = nearest(path.name, [p.name for p in path.parent.glob("*.y*ml")])
         do = f"use {path.parent / near}" if near else f"check the path, or name a recipe: {', '.join(names)}"
         raise UsageError(f"there is no configuration file {target}", target, do)
-    layer = read_layer(path, target)
+    return _read(path, target)
+
+
+def _read(path: Path, shown: str) -> tuple[Recipe, Layer]:
+    layer = read_layer(path, shown)
     named = layer.entries.get("recipe")
     if named is None or not isinstance(named.value, str):
+        known = recipe_names()
         what = "the configuration does not name its recipe"
-        raise ConfigError(what, f"{target}:1", f"add a line `recipe: {names[0]}` (there are: {', '.join(names)})")
+        raise ConfigError(what, f"{shown}:1", f"add a line `recipe: {known[0]}` (there are: {', '.join(known)})")
     try:
         return find_recipe(named.value), layer
     except UsageError as error:

@@ -1,7 +1,8 @@
-"""What `paceline evaluate` and `paceline export` need torch for: one process that loads a trained model and answers in one line of JSON.
+"""What `paceline evaluate`, `export` and `recommend` need torch for: one process that loads a trained model and answers in one line of JSON.
 
 python -m paceline.worker.model evaluate runs/demo --checkpoint best --device cpu --precision fp32
 python -m paceline.worker.model export runs/demo --checkpoint best --to runs/demo/.export
+python -m paceline.worker.model recommend runs/demo --checkpoint best --top 10 --user=17
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import json
 import os
 import sys
 import traceback
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +27,7 @@ from paceline.engine.precision import build_precision
 from paceline.engine.ranks import Ranks
 from paceline.engine.seeding import make_deterministic
 from paceline.engine.strategies.base import Strategy
+from paceline.errors import UsageError
 from paceline.files import finite, write_text
 from paceline.parentage import die_with_agent
 from paceline.telemetry.events import QuietLog
@@ -33,6 +36,7 @@ from paceline.telemetry.failure import format_failure
 from paceline.telemetry.layout import RunLayout
 from paceline.telemetry.reader import read_run
 from paceline.trained import Trained, load_model
+from paceline.workload import Recommends
 
 
 def main(argv: list[str]) -> int:
@@ -58,7 +62,13 @@ def _parse(argv: list[str]) -> argparse.Namespace:
     evaluate.add_argument("--precision", choices=("fp32", "bf16", "fp16"), help="default: as configured")
     export = verbs.add_parser("export", help="write the files of an export into a directory")
     export.add_argument("--to", type=Path, required=True, metavar="DIR", help="an empty directory")
-    for each in (evaluate, export):
+    recommend = verbs.add_parser("recommend", help="what the model would show next")
+    subject = recommend.add_mutually_exclusive_group(required=True)
+    subject.add_argument("--user", help="a user, by the data's name for it")
+    subject.add_argument("--history", type=json.loads, help="a JSON list of items, oldest first, by the data's names")
+    recommend.add_argument("--top", type=int, default=10, help="how many items")
+    recommend.add_argument("--keep-seen", action="store_true", help="also items of the history")
+    for each in (evaluate, export, recommend):
         each.add_argument("run", type=Path, help="a run directory")
         each.add_argument("--checkpoint", default="best", help="best, latest, final, a name, or a path")
     return parser.parse_args(argv)
@@ -68,6 +78,12 @@ def _answer(arguments: argparse.Namespace) -> dict[str, Any]:
     if arguments.verb == "export":
         trained = load_model(arguments.run, arguments.checkpoint)
         return write_files(trained, arguments.to) | _describe(trained)
+    if arguments.verb == "recommend":
+        # On the CPU: one user is not worth waking a GPU, which may be training.
+        trained = load_model(arguments.run, arguments.checkpoint)
+        found = recommend(trained, arguments.user, arguments.history, arguments.top, arguments.keep_seen)
+        described = _describe(trained)
+        return found | described | {"note": "; ".join(filter(None, (described["note"], found["note"])))}
     is_cuda = arguments.device != "cpu" and torch.cuda.is_available()
     trained = load_model(arguments.run, arguments.checkpoint, "cuda" if is_cuda else "cpu")
     return evaluate_splits(trained, arguments.precision) | _describe(trained)
@@ -94,6 +110,20 @@ def evaluate_splits(trained: Trained, precision_mode: str | None = None) -> dict
         {"split": split, "num_samples": size, "metrics": evaluator.run(split)} for split, size in sizes.items() if size
     ]
     return {"device": device.type, "precision": precision.name, "splits": splits}
+
+
+def recommend(
+    trained: Trained, user: str | None, history: list[str] | None, top: int, keep_seen: bool
+) -> dict[str, Any]:
+    """The fields of a `Recommendation`; UsageError where the recipe has none to give."""
+    workload = trained.workload
+    if not isinstance(workload, Recommends):
+        what = f"the recipe {trained.job.recipe.name} recommends nothing"
+        raise UsageError(what, trained.where, "use its model in another way: paceline export, paceline.trained")
+    with torch.no_grad():
+        found = workload.recommend(trained.model, user=user, history=history, top=top, keep_seen=keep_seen)
+    answer: dict[str, Any] = finite(asdict(found))
+    return answer
 
 
 def write_files(trained: Trained, directory: Path) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import yaml
 
-from paceline.cli.app import COMMANDS, build_app, load_command
+from paceline.cli.app import COMMANDS, LazyGroup, build_app, load_command
 from paceline.cli.arguments import launch_flags
 from paceline.recipes.job import load_job
 from tests.architecture.rooms import PACKAGE, ROOT
@@ -75,7 +75,12 @@ def parse_command(arguments: list[str]) -> dict[str, Any]:
     context = app.make_context("paceline", list(arguments), resilient_parsing=False)
     name, command, rest = app.resolve_command(context, list(arguments))
     assert command is not None
-    return {"command": name, **command.make_context(name, rest, parent=context).params}
+    inner = command.make_context(name, rest, parent=context)
+    if isinstance(command, LazyGroup):
+        verb, command, rest = command.resolve_command(inner, rest)
+        assert command is not None
+        inner = command.make_context(verb, rest, parent=inner)
+    return {"command": name, **inner.params}
 
 
 def check_line(line: str) -> None:
@@ -112,6 +117,8 @@ def test_a_command_in_a_block_parses_and_its_keys_exist(place: Path, document: s
         "paceline explain",
         "paceline explain other.yaml",
         "paceline trian sasrec",
+        "paceline prepare movilens",
+        "paceline prepare movielens --form ml-1m.zip",
         "make coffee",
         "torchrun --processes 2 -m paceline.worker sasrec",
         "torchrun --nproc-per-node 2 -m paceline.worker sasrec train.epoch=2",
@@ -133,11 +140,11 @@ def test_commands_in_the_text_exist_with_their_flags() -> None:
             checked += 1
         if words[0] == "paceline" and len(words) > 1 and not words[1].startswith("-"):
             assert words[1] in COMMANDS, (document, code)
-            known = {
-                option
-                for parameter in load_command(words[1]).params
-                for option in (*parameter.opts, *parameter.secondary_opts)
-            }
+            command = load_command(words[1])
+            if isinstance(command, LazyGroup) and len(words) > 2:
+                assert words[2] in command.table, (document, code)
+                command = load_command(words[2], command.table)
+            known = {option for parameter in command.params for option in (*parameter.opts, *parameter.secondary_opts)}
             assert {word for word in words if word.startswith("--")} <= known, (document, code)
             checked += 1
     assert checked > 10

@@ -73,6 +73,13 @@ def test_no_module_of_the_operator_plane_asks_for_torch_or_numpy() -> None:
     assert done.stdout == ""
 
 
+def test_data_is_prepared_without_torch_or_numpy(tmp_path: Path) -> None:
+    (tmp_path / "u.data").write_text("1\t2\t3\t881250949\n1\t3\t3\t881250950\n")
+    done = run(WITHOUT_TORCH, "prepare", "movielens", "--from", "u.data", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "next: paceline train sasrec" in done.stdout
+
+
 def test_the_engine_would_be_noticed() -> None:
     done = run(IMPORT_ALL, "paceline.engine.step")
     assert "paceline.engine.step asked for torch" in done.stdout
@@ -82,10 +89,12 @@ def test_the_engine_would_be_noticed() -> None:
     ("command", "says"),
     [
         ("--help", "Commands:"),
+        ("prepare movielens --help", "--from FILE"),
         ("train --help", "KEY=VALUE"),
         ("stop --help", "RUN"),
         ("evaluate --help", "RUN"),
         ("export --help", "RUN"),
+        ("recommend --help", "RUN"),
         ("explain --help", "KEY=VALUE"),
         ("bench --help", "NAME"),
         ("explain sasrec train.max_steps=900 --nproc 2", "override 'train.max_steps=900'"),

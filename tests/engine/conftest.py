@@ -37,6 +37,9 @@ class Numbers:
         index = torch.as_tensor(list(ids))
         return {"x": self.features[index], "y": self.answers[index], "weight": 1.0 + index % 3, "ids": index}
 
+    def on_device(self, device: torch.device) -> Numbers | None:
+        return None
+
 
 class Regression:
     """Weighted least squares with a small network."""
@@ -45,6 +48,7 @@ class Regression:
     metric_names = ("error",)
     unit = "rows"
     splits = ("validation",)
+    has_static_shapes = True
 
     def __init__(self, count: int = 40, num_validation: int = 7) -> None:
         self._train, self._validation = Numbers(count), Numbers(num_validation)
@@ -62,8 +66,8 @@ class Regression:
         error = (model(batch["x"]).squeeze(-1) - batch["y"]) ** 2
         return (error * batch["weight"]).sum(), batch["weight"].sum()
 
-    def units(self, batch) -> int:
-        return len(batch["y"])
+    def units(self, ids) -> int:
+        return len(ids)
 
     def predict(self, model, batch):
         return {"error": model(batch["x"]).squeeze(-1) - batch["y"], "id": batch["ids"]}
@@ -74,6 +78,9 @@ class Regression:
 
     def baseline(self, split: str, num_samples: int):
         return None
+
+    def observe(self, model):
+        return {}
 
     def step_flops(self, num_units: int) -> float | None:
         return None

@@ -76,7 +76,13 @@ def test_gloo_with_two_ranks_on_one_gpu(tmp_path, reference):
 
 
 def test_compressed_gradients_of_two_ranks_on_one_gpu(tmp_path, reference):
-    options = ("parallel.backend=gloo", "parallel.compression=bf16", "parallel.bucket_mb=0.01", "data.num_workers=1")
+    options = (
+        "parallel.backend=gloo",
+        "parallel.compression=bf16",
+        "parallel.bucket_mb=0.01",
+        "data.placement=host",
+        "data.num_workers=1",
+    )
     run = train(tmp_path / "run", 2, *options)
     assert effective(run)["parallel.compression"] == "bf16"
     assert_close(run, reference, 0.03)

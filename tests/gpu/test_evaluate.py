@@ -28,7 +28,7 @@ def test_logged_numbers_and_exported_outputs_on_a_gpu(tmp_path: Path) -> None:
     root, out = str(tmp_path / "run"), str(tmp_path / "out")
     options = ("train.max_steps=30", "evaluate.every_steps=15", "run.deterministic=true")
     paceline("train", "sasrec", *tiny(*options), "--nproc", "1", "--out", root)
-    record = json.loads(paceline("evaluate", root, "--checkpoint", "final", "--json"))
+    record = json.loads(paceline("evaluate", root, "--checkpoint", "best", "--json"))
     assert (record["device"], record["precision"]) == ("cuda", "bf16")
     assert [row["equal"] for row in record["rows"]] == [True] * len(record["rows"])
     paceline("export", root, "--checkpoint", "final", "--out", out)
@@ -37,6 +37,6 @@ def test_logged_numbers_and_exported_outputs_on_a_gpu(tmp_path: Path) -> None:
         trained = load_model(path, "final", device="cuda")
         batch = trained.workload.evaluation_set("test").fetch(range(9), Draw(0, 0))
         with torch.no_grad():
-            outputs.append(trained.model(batch["items"].cuda(), batch["positions"].cuda()))
+            outputs.append(trained.model.last_hidden({name: value.cuda() for name, value in batch.items()}))
     assert outputs[0].is_cuda
     assert torch.equal(*outputs)

@@ -21,6 +21,7 @@ HARD = (
     "model.blocks=2",
     "parallel.bucket_mb=0.004",
     "train.micro_batch=9",
+    "data.placement=host",
     "data.num_workers=1",
     "train.max_steps=400",
     "checkpoint.every_steps=20",

@@ -47,6 +47,7 @@ HARD = (
     "model.dropout=0.2",
     "model.blocks=2",
     "train.micro_batch=5",
+    "data.placement=host",
     "data.num_workers=1",
     "parallel.bucket_mb=0.004",
     "train.optimizer.weight_decay=0.01",

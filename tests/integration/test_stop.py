@@ -37,7 +37,7 @@ def test_a_signal_to_one_rank_stops_all(start_ranks):
 
 def test_sigterm_to_a_whole_process_group_leaves_the_loaders_alone(start_ranks):
     """What torchrun does when it is told to end: every process of each rank gets the signal."""
-    started = start_ranks(2, ENDLESS, "data.num_workers=1")
+    started = start_ranks(2, ENDLESS, "data.placement=host", "data.num_workers=1")
     started.wait_for_step(5)
     for pid in started.pids:
         os.killpg(pid, signal.SIGTERM)

@@ -1,7 +1,10 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,7 +15,7 @@ from paceline.telemetry.failure import parse_failure
 from paceline.trained import load_model
 from paceline.worker import model as module
 from paceline.worker.model import evaluate_splits, main
-from paceline.workload import Draw
+from paceline.workload import Draw, Recommendation, Recommended
 from tests.saved_runs import RUN_ID, content_of, log_validation, save_run
 
 
@@ -100,6 +103,58 @@ def test_tied_weights_are_written_once(tmp_path: Path) -> None:
     assert weights.keys() == {"first.weight", "scale", "mean"}
     assert answer["num_parameters"] == 10
     assert all(torch.equal(weights[name], model.state_dict()[name]) for name in weights)
+
+
+class Recommending:
+    """A workload that recommends, and remembers what it was asked."""
+
+    def __init__(self) -> None:
+        self.asked: list[Any] = []
+
+    def recommend(
+        self, model: torch.nn.Module, *, user: str | None, history: Sequence[str] | None, top: int, keep_seen: bool
+    ) -> Recommendation:
+        assert not torch.is_grad_enabled()
+        self.asked.append((user, history, top, keep_seen))
+        shown = [Recommended("b", "Été", float("nan")), Recommended("c", None, 0.5)]
+        return Recommendation(user, [Recommended("a", None, None)], shown, "no titles")
+
+
+@pytest.fixture
+def recommending(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Recommending:
+    """The workload of the run in tmp_path/run, in place of the recipe's own."""
+    workload = Recommending()
+    save_run(tmp_path / "run")
+    monkeypatch.setattr(module, "load_model", lambda *words: replace(load_model(*words), workload=workload))
+    return workload
+
+
+def test_a_recommendation(tmp_path: Path, recommending: Recommending, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["recommend", str(tmp_path / "run"), "--user=-7", "--top", "2", "--keep-seen"]) == 0
+    (line,) = capsys.readouterr().out.splitlines()
+    answer = json.loads(line, parse_constant=pytest.fail)
+    assert (answer["user"], answer["step"], answer["run_id"]) == ("-7", 6, RUN_ID)
+    assert answer["history"] == [{"item": "a", "title": None, "score": None}]
+    assert answer["items"] == [
+        {"item": "b", "title": "Été", "score": None},
+        {"item": "c", "title": None, "score": 0.5},
+    ]
+    assert "no best checkpoint" in answer["note"]
+    assert answer["note"].endswith("; no titles")
+    assert main(["recommend", str(tmp_path / "run"), '--history=["1", "-2"]']) == 0
+    assert recommending.asked == [("-7", None, 2, True), (None, ["1", "-2"], 10, False)]
+
+
+def test_a_recipe_that_does_not_recommend(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save_run(tmp_path / "run")
+    monkeypatch.setattr(module, "load_model", lambda *words: replace(load_model(*words), workload=object()))
+    assert main(["recommend", str(tmp_path / "run"), "--user=1"]) == 2
+    record = parse_failure(capsys.readouterr().err)
+    assert record is not None
+    assert record["error"] == "UsageError"
+    assert "sasrec recommends nothing" in record["problems"][0]["what"]
 
 
 def test_a_failure_is_told_in_a_line_for_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,37 +1,61 @@
-"""Sampled negatives that depend on (seed, epoch, sample, position) and on nothing else: not on the batch, the rank or the order.
+"""Sampled negatives that depend on their position's key and on nothing else: not on the batch, the rank, the order or the device.
 
-A counter-based hash (splitmix64's finaliser) stands in for one random generator per sample, which would cost more than the model.
+A counter-based hash (splitmix64's finaliser) in int64, which wraps alike on CPU and CUDA, stands in for one random generator per
+position. Keys of samples are hashed from (seed, epoch, sample id) where the batch is made.
+
+    keys_BL = position_keys(keys_B, length)
+    draw_uniform(keys_BL.flatten(), 256, num_items, answers_T)      (T, 256) items of 1 … num_items, never the answer
+
+Shapes: B samples, L positions, T positions in a row, N items.
 """
 
 from __future__ import annotations
 
-import numpy as np
-import numpy.typing as npt
-
-from paceline.recipes.sasrec.interactions import Ints
-
-_GOLDEN = 0x9E3779B97F4A7C15
-_MASK = 2**64 - 1
-
-Words = npt.NDArray[np.uint64]
+import torch
+from torch import Tensor
 
 
-def draw_negatives(
-    seed: int, epoch: int, samples: Ints, positions: Ints, answers: Ints, count: int, num_items: int
-) -> Ints:
-    """(T, count) items, uniform over all but the answer; `samples`, `positions`, `answers` are (T,), items 1 … num_items."""
-    state = _mix(np.array([seed & _MASK], np.uint64))
-    for word in (np.array([epoch], np.int64), samples, positions):
-        state = _mix(state ^ _mix(word.astype(np.uint64)))
-    bits = _mix(state[:, None] ^ _mix(np.arange(count, dtype=np.uint64) + np.uint64(1)))
-    # 53 bits: the bias is below num_items / 2**53. Numbers from the answer on move up by one, so that it is never drawn.
-    drawn = ((bits >> np.uint64(11)) * (2.0**-53) * (num_items - 1)).astype(np.int64) + 1
-    return drawn + (drawn >= answers[:, None])
-
-
-def _mix(words: Words) -> Words:
+def mix(words: Tensor) -> Tensor:
     """splitmix64: each bit of the result depends on all bits of the argument; overflow wraps on purpose."""
-    words = words + np.uint64(_GOLDEN)
-    words = (words ^ (words >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    words = (words ^ (words >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return words ^ (words >> np.uint64(31))
+    words = words + _signed(0x9E3779B97F4A7C15)
+    words = (words ^ _shift_right(words, 30)).mul_(_signed(0xBF58476D1CE4E5B9))
+    words = (words ^ _shift_right(words, 27)).mul_(_signed(0x94D049BB133111EB))
+    return words ^ _shift_right(words, 31)
+
+
+def position_keys(keys_B: Tensor, length: int) -> Tensor:
+    """(B, L): a key for each position of each sample."""
+    return _split_keys(keys_B, length)
+
+
+def uniform(words: Tensor) -> Tensor:
+    """Mixed words as float64 numbers in [0, 1), from their upper 53 bits."""
+    return _shift_right(words, 11).double().mul_(2.0**-53)
+
+
+def draw_uniform(keys_T: Tensor, count: int, num_items: int, answers_T: Tensor) -> Tensor:
+    """(T, count) items, all alike but for the position's answer, which is never drawn."""
+    # The bias is below num_items / 2**53, and no number below 1 is rounded up to num_items - 1 by the product.
+    drawn = uniform(_split_keys(keys_T, count)).mul_(num_items - 1).long().add_(1)
+    # Numbers from the answer on move up by one, so that it is never drawn.
+    return drawn.add_(drawn >= answers_T[:, None])
+
+
+def draw_by(keys_T: Tensor, count: int, cumulative_N: Tensor) -> Tensor:
+    """(T, count) items as often as their frequencies say, of which `cumulative_N` (float64) is the running sum; never one of frequency 0."""
+    numbers = uniform(_split_keys(keys_T, count)).mul_(cumulative_N[-1])
+    return torch.searchsorted(cumulative_N, numbers, right=True).add_(1)
+
+
+def _split_keys(keys: Tensor, count: int) -> Tensor:
+    """`count` keys from each one; the first few do not depend on how many there are."""
+    return mix(keys[:, None] ^ mix(torch.arange(1, count + 1, device=keys.device)))
+
+
+def _shift_right(words: Tensor, bits: int) -> Tensor:
+    """Zeros come in from the left: torch's own shift would repeat the sign."""
+    return (words >> bits).bitwise_and_((1 << (64 - bits)) - 1)
+
+
+def _signed(word: int) -> int:
+    return word - 2**64 if word >= 2**63 else word

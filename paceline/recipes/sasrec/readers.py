@@ -1,9 +1,10 @@
-"""Reads files of interactions: `user item [timestamp]` text, RecBole's `.inter`, MovieLens' ratings.dat and ratings.csv.
+"""Reads files of interactions: `user item [timestamp]` text, RecBole's `.inter`, MovieLens' ratings.dat, ratings.csv and u.data.
 
     196 242 881250949                                            text: blanks or tabs, with or without the time
     user_id:token⇥item_id:token⇥rating:float⇥timestamp:float     inter: columns by name, in any order, others passed over
     1::1193::5::978300760                                        movielens, ratings.dat
     userId,movieId,rating,timestamp                              movielens, ratings.csv: columns by name
+    196⇥242⇥3⇥881250949                                          movielens, u.data
 
 Users and items are any words; each gets a number in the order of (length of the word, bytes of the word), which for whole numbers is
 their own order and never depends on the order of lines. A user's lines need not stand together. With times, events are sorted by
@@ -22,12 +23,15 @@ import numpy.typing as npt
 
 from paceline.errors import DataError
 from paceline.recipes.sasrec.interactions import Floats, Interactions, Ints, Names, group_events
-from paceline.recipes.sasrec.source import detect_format, find_file
+from paceline.recipes.sasrec.source import detect_format, find_file, first_line, movielens_separator
 
 _CHUNK_BYTES = 32 * 2**20
 _LONGEST_NAME = 256
 _LONGEST_SHOWN = 80
-_NEWLINE = ord("\n")
+_LATEST = 2.0**63
+"""Nanoseconds since 1970 fit below it; a larger number is a mistake, and its intervals would lose their digits."""
+_HEADERS = [[user, item] for user in ("user", "userid", "user_id") for item in ("item", "itemid", "item_id", "movieid")]
+_NEWLINE, _SPACE = ord("\n"), ord(" ")
 
 Bytes = npt.NDArray[np.uint8]
 
@@ -77,13 +81,20 @@ def read_interactions(path: str, requested_format: str = "auto") -> Interactions
 
 
 def _find_columns(file: Path, format: str) -> _Columns:
-    line, first = _first_line(file)
+    line, first = first_line(file)
     if format == "text":
-        names = ("user", "item", "timestamp")[: max(2, min(3, len(first.split())))]
+        words = first.split()
+        if [word.lower() for word in words[:2]] in _HEADERS:
+            raise DataError(
+                f"this looks like a header, and text files have none: {_shorten(first)!r}",
+                f"{file}:{line}",
+                "remove the line, or give the columns RecBole's names (user_id:token and so on) and set data.format=inter",
+            )
+        names = ("user", "item", "timestamp")[: max(2, min(3, len(words)))]
         return _Columns(None, names, 0, 1, 2 if len(names) == 3 else None, has_header=False)
-    if format == "movielens" and "::" in first:
-        return _Columns("::", ("user", "item", "rating", "timestamp"), 0, 1, 3, has_header=False)
-    separator = "\t" if format == "inter" else ","
+    separator = "\t" if format == "inter" else movielens_separator(first)
+    if format == "movielens" and separator != ",":
+        return _Columns(separator, ("user", "item", "rating", "timestamp"), 0, 1, 3, has_header=False)
     header = tuple(field.strip() for field in first.split(separator))
     wanted = (
         ("user_id:token", "item_id:token", "timestamp:float")
@@ -114,15 +125,6 @@ def _find_columns(file: Path, format: str) -> _Columns:
         header.index(wanted[2]) if wanted[2] in header else None,
         has_header=True,
     )
-
-
-def _first_line(file: Path) -> tuple[int, str]:
-    """Number and text of the first line that is not blank."""
-    with open(file, encoding="utf-8-sig", errors="replace") as stream:
-        for number, line in enumerate(stream, start=1):
-            if line.strip():
-                return number, line.rstrip("\n")
-    return 1, ""
 
 
 def _chunks(file: Path, has_header: bool) -> Iterator[tuple[int, bytes]]:
@@ -183,7 +185,7 @@ class _Cutter:
         """Start, end and line (from 0) of each field; blank lines have none."""
         data = self._data
         if self._columns.separator is None:
-            is_blank = data <= ord(" ")
+            is_blank = data <= _SPACE
             edges = np.flatnonzero(np.diff(is_blank, prepend=True))
             starts, ends = edges[::2], edges[1::2]
             lines = np.cumsum(data == _NEWLINE, dtype=np.int32)[starts].astype(np.int64)
@@ -198,7 +200,8 @@ class _Cutter:
         return starts[is_field], ends[is_field], lines[is_field]
 
     def _words(self, starts: Ints, ends: Ints, lines: Ints, what: str) -> Names:
-        """The fields as an array of byte strings."""
+        """The fields as an array of byte strings, without the blanks around them."""
+        starts, ends = self._trim(starts, ends)
         lengths = ends - starts
         for wrong, fault in (
             (lengths == 0, "is empty"),
@@ -212,6 +215,13 @@ class _Cutter:
         letters = np.where(within < lengths[:, None], self._data[grid], 0).astype(np.uint8)
         return np.ascontiguousarray(letters).view(f"S{width}").ravel()
 
+    def _trim(self, starts: Ints, ends: Ints) -> tuple[Ints, Ints]:
+        while (leads := (starts < ends) & (self._data[starts] == _SPACE)).any():
+            starts = starts + leads
+        while (trails := (starts < ends) & (self._data[ends - 1] == _SPACE)).any():
+            ends = ends - trails
+        return starts, ends
+
     def _times(self, starts: Ints, ends: Ints, lines: Ints) -> Floats:
         words = self._words(starts, ends, lines, "timestamp")
         try:
@@ -219,9 +229,9 @@ class _Cutter:
         except ValueError:
             bad = next(index for index, word in enumerate(words) if not _is_number(word))
             self._refuse(int(lines[bad]), "the timestamp is not a number")
-        is_time = np.isfinite(times) & (times >= 0)
+        is_time = (times >= 0) & (times < _LATEST)  # not a number is neither
         if not is_time.all():
-            self._refuse(int(lines[np.argmin(is_time)]), "the timestamp is not a time (finite, 0 or later)")
+            self._refuse(int(lines[np.argmin(is_time)]), "the timestamp is not a time (0 or later, below 2^63)")
         return times
 
     def _check_text(self) -> None:

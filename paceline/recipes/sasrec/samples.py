@@ -1,109 +1,130 @@
-"""The samples that are trained and evaluated on, fetched many at a time: one per user.
+"""The samples that are trained and evaluated on, fetched many at a time, on the device where the histories are: one per user.
 
-    fetch([7, 3], draw) ->
-      ids        (2,)      which samples these are
-      items_BL   (2, 9)    inputs, oldest first, 0 after the end (length of the longest of the batch)
-      positions  (13,)     where a prediction is asked for, in the flattened (B · L)
-      targets    (13,)     the item that came next, there
-      negatives  (13, K)   bce only
+    TrainSet.fetch([7, 3], draw) ->
+      items      (2, 9)    inputs, oldest first, 0 after the end
+      targets    (2, 9)    the item that came next, 0 after the end
+      keys       (2,)      all that is drawn for a sample follows from its key (sampled losses)
+      negatives  (K,)      drawn for the whole step, the same on every rank (shared negatives, in place of keys)
+      elapsed    (2, 9)    seconds since the user's first event (model.time)
+      scale      (2,)      seconds per unit of the user's pace (model.time)
 
-Padding stands at the end, where causal attention never looks at it; a prediction is asked for only at real positions, so ragged batches
-cost neither wrong gradients nor wasted scores. No samples give one row of padding without targets: weight 0, but a whole forward.
+Padding stands at the end, where causal attention never looks at it. Rows are as long as the longest of the batch; on a GPU, where all
+batches have the same shape, as the longest of all.
 """
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
+from typing import Self
 
 import numpy as np
 import torch
+from torch import Tensor
 
-from paceline.recipes.sasrec.interactions import PADDING, Ints
-from paceline.recipes.sasrec.negatives import draw_negatives
+from paceline.recipes.sasrec.candidates import draw_candidates
+from paceline.recipes.sasrec.config import SasrecConfig
+from paceline.recipes.sasrec.histories import Histories
+from paceline.recipes.sasrec.interactions import Ints
+from paceline.recipes.sasrec.keys import sample_keys
+from paceline.recipes.sasrec.negatives import mix, uniform
 from paceline.recipes.sasrec.split import Split
+from paceline.recipes.sasrec.step_negatives import StepNegatives
+from paceline.recipes.sasrec.windows import Windows
 from paceline.workload import Draw
 
-Tensors = dict[str, torch.Tensor]
+Tensors = dict[str, Tensor]
 
 
-class TrainSet:
-    """For each trained user the last `max_length` training targets, each predicted from what came before it in the window."""
+class _Samples:
+    """Samples cut out of users' histories."""
 
-    def __init__(self, split: Split, max_length: int, num_negatives: int) -> None:
-        lengths = split.train_lengths[split.trained]
-        self._items = split.interactions.items
-        self._num_items = split.interactions.num_items
-        self._num_negatives = num_negatives
-        self.lengths = np.minimum(lengths - 1, max_length)
-        self._starts = split.interactions.offsets[split.trained] + lengths - 1 - self.lengths
+    def __init__(self, histories: Histories, placement: str) -> None:
+        self._histories = histories
+        self._placement = placement
+
+    def on_device(self, device: torch.device) -> Self | None:
+        """The same samples with the histories there; None: they stay on the host, where loader processes may fetch them."""
+        if self._placement == "host":
+            return None
+        placed = copy.copy(self)
+        placed._histories = self._histories.to(device)
+        return placed
+
+    def _send(self, *numbers: Ints) -> tuple[Tensor, ...]:
+        """In one transfer to where the histories are."""
+        return torch.from_numpy(np.stack(numbers)).to(self._histories.device, non_blocking=True).unbind()
+
+
+class TrainSet(_Samples):
+    """For each trained user a window of the training events: each of its targets is predicted from what came before it in the window."""
+
+    def __init__(
+        self, histories: Histories, windows: Windows, negatives: StepNegatives | None, config: SasrecConfig
+    ) -> None:
+        super().__init__(histories, config.data.placement)
+        self._windows = windows
+        self._negatives = negatives
+        self._needs_keys = config.loss.kind != "ce" and negatives is None
+        self._longest = int(windows.lengths.max(initial=1))
 
     def __len__(self) -> int:
-        return len(self._starts)
+        return len(self._windows)
 
     def fetch(self, ids: Sequence[int], draw: Draw) -> Tensors:
         chosen = np.asarray(ids, np.int64)
-        starts, lengths = self._starts[chosen], self.lengths[chosen]
-        items, positions = _pad(self._items, starts, lengths)
-        samples, within = _spread(lengths)
-        targets = self._items[starts[samples] + within + 1]
-        batch = _tensors(ids=chosen, items=items, positions=positions, targets=targets)
-        if self._num_negatives:
-            negatives = draw_negatives(
-                draw.seed, draw.epoch, chosen[samples], within, targets, self._num_negatives, self._num_items
-            )
-            batch |= _tensors(negatives=negatives)
+        keys = sample_keys(draw, chosen)
+        windows, histories = self._windows, self._histories
+        lengths = windows.lengths[chosen]
+        firsts = windows.firsts(chosen, uniform(mix(keys)).numpy())
+        is_static = histories.device.type == "cuda"
+        row_length = self._longest if is_static else int(lengths.max(initial=1))
+        firsts_B, lengths_B, users_B, keys_B = self._send(firsts, lengths, windows.users[chosen], keys.numpy())
+        batch = histories.cut(firsts_B, lengths_B, users_B, row_length)
+        batch["targets"] = histories.cut_items(firsts_B + 1, lengths_B, row_length)
+        if self._needs_keys:
+            batch["keys"] = keys_B
+        if self._negatives is not None:
+            batch["negatives"] = self._negatives.draw(draw).to(histories.device, non_blocking=True)
         return batch
 
 
-class EvaluationSet:
+class EvaluationSet(_Samples):
     """For each user with held-out events: everything before the answer (its last `max_length` events) and the answer.
 
-    `mask_seen` adds what the user already had, in the whole history: `seen_rows`, `seen_items`, and `answer_seen` per sample.
+    `seen` (B, S) adds what the user already had, in the whole history (evaluate.mask_seen); `candidates` (B, C) what the answer is
+    ranked among (evaluate.candidates=sampled). Both are 0 after the end.
     """
 
-    def __init__(self, split: Split, name: str, max_length: int, mask_seen: bool) -> None:
-        self._items = split.interactions.items
+    def __init__(self, split: Split, name: str, histories: Histories, config: SasrecConfig) -> None:
+        super().__init__(histories, config.data.placement)
+        self._users = split.held_out
         self._answers = split.answers(name)
-        self._firsts = split.interactions.offsets[split.held_out]
-        self._max_length = max_length
-        self._mask_seen = mask_seen
+        self._begins = split.interactions.offsets[split.held_out]
+        self._max_length = config.data.max_length
+        self._mask_seen = config.evaluate.mask_seen
+        is_sampled = config.evaluate.candidates == "sampled"
+        self._candidates = draw_candidates(split, config.evaluate.num_candidates) if is_sampled else None
 
     def __len__(self) -> int:
         return len(self._answers)
 
+    @property
+    def candidates(self) -> Ints | None:
+        """What each answer is ranked among; None: the whole catalogue."""
+        return self._candidates
+
     def fetch(self, ids: Sequence[int], draw: Draw) -> Tensors:
         chosen = np.asarray(ids, np.int64)
-        answers, firsts = self._answers[chosen], self._firsts[chosen]
-        lengths = np.minimum(answers - firsts, self._max_length)
-        items, _ = _pad(self._items, answers - lengths, lengths)
-        positions = np.arange(len(chosen)) * items.shape[1] + lengths - 1
-        targets = self._items[answers]
-        batch = _tensors(ids=chosen, items=items, positions=positions, targets=targets)
+        answers, begins = self._answers[chosen], self._begins[chosen]
+        lengths = np.minimum(answers - begins, self._max_length)
+        places = self._send(answers - lengths, lengths, self._users[chosen], answers, begins, answers - begins)
+        firsts_B, lengths_B, users_B, answers_B, begins_B, histories_B = places
+        histories = self._histories
+        batch = histories.cut(firsts_B, lengths_B, users_B, int(lengths.max(initial=1)))
+        batch |= {"lengths": lengths_B, "answers": histories.items_E[answers_B]}
         if self._mask_seen:
-            rows, within = _spread(answers - firsts)
-            seen = self._items[firsts[rows] + within]
-            answer_seen = np.zeros(len(chosen), np.bool_)
-            answer_seen[rows[seen == targets[rows]]] = True
-            batch |= _tensors(seen_rows=rows, seen_items=seen)
-            batch["answer_seen"] = torch.from_numpy(answer_seen)
+            batch["seen"] = histories.cut_items(begins_B, histories_B, int((answers - begins).max(initial=1)))
+        if self._candidates is not None:
+            batch["candidates"] = torch.from_numpy(self._candidates[chosen]).to(histories.device, non_blocking=True)
         return batch
-
-
-def _spread(lengths: Ints) -> tuple[Ints, Ints]:
-    """Row and column of each cell of ragged rows, row by row."""
-    rows = np.repeat(np.arange(len(lengths)), lengths)
-    columns = np.arange(len(rows)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
-    return rows, columns
-
-
-def _pad(items: Ints, starts: Ints, lengths: Ints) -> tuple[Ints, Ints]:
-    """The rows items[start : start + length], padded to the longest, and the flat places of what is real."""
-    longest = int(lengths.max(initial=1))
-    rows, columns = _spread(lengths)
-    padded = np.full((max(1, len(lengths)), longest), PADDING, np.int64)
-    padded[rows, columns] = items[starts[rows] + columns]
-    return padded, rows * longest + columns
-
-
-def _tensors(**arrays: Ints) -> Tensors:
-    return {name: torch.from_numpy(np.ascontiguousarray(array, np.int64)) for name, array in arrays.items()}

@@ -17,6 +17,7 @@ from pathlib import Path
 from paceline.errors import DataError
 
 _DO = "give an existing file as data.path, or data.path=null for generated data"
+_LONGEST_LINE = 65_536
 
 
 def find_file(path: str) -> Path:
@@ -45,13 +46,27 @@ def detect_format(file: Path, requested: str) -> str:
         return requested
     if file.suffix == ".inter":
         return "inter"
-    with open(file, "rb") as stream:
-        first = stream.readline(4096).decode("utf-8", errors="replace")
-    if "\t" in first and any(field.strip().endswith((":token", ":float")) for field in first.split("\t")):
+    _, first = first_line(file)
+    fields = [field.strip() for field in first.split("\t")]
+    if len(fields) > 1 and any(field.endswith((":token", ":float")) for field in fields):
         return "inter"
-    if "::" in first or "," in first or file.suffix == ".csv":
-        return "movielens"
-    return "text"
+    is_u_data = len(fields) == 4 and all(fields)
+    return "movielens" if "::" in first or "," in first or is_u_data or file.suffix == ".csv" else "text"
+
+
+def movielens_separator(first: str) -> str:
+    """What cuts the lines of a MovieLens file: `::` (ratings.dat), a tab (u.data), a comma (ratings.csv)."""
+    return next((separator for separator in ("::", "\t") if separator in first), ",")
+
+
+def first_line(file: Path) -> tuple[int, str]:
+    """Number and text of the first line that is not blank."""
+    with open(file, "rb") as stream:
+        for number, line in enumerate(iter(lambda: stream.readline(_LONGEST_LINE), b""), start=1):
+            text = line.decode("utf-8-sig", errors="replace").rstrip("\r\n")
+            if text.strip():
+                return number, text
+    return 1, ""
 
 
 def identify_file(path: str, requested_format: str) -> str:
@@ -82,9 +97,11 @@ def _nearest(file: Path) -> str:
 
 def _file_inside(directory: Path) -> str:
     try:
-        names = sorted(name for name in os.listdir(directory) if name.endswith((".inter", ".txt", ".dat", ".csv")))
+        names = sorted(
+            name for name in os.listdir(directory) if name.endswith((".inter", ".txt", ".dat", ".csv", "u.data"))
+        )
     except OSError:
         return _DO
     # ratings.dat lies beside movies.dat and users.dat.
-    names.sort(key=lambda name: not name.startswith("ratings"))
+    names.sort(key=lambda name: not name.startswith(("ratings", "u.data")))
     return f"name a file inside it, such as {directory / names[0]}" if names else _DO

@@ -7,81 +7,105 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch.nn import functional as F
 
-from paceline.errors import DataError
-from paceline.recipes.sasrec.config import Data, SasrecConfig
+from paceline.errors import ConfigError, DataError
+from paceline.recipes.sasrec.catalogue import rank_among, rank_among_all
+from paceline.recipes.sasrec.config import Data, Loss, SasrecConfig
 from paceline.recipes.sasrec.generate import generate_interactions
-from paceline.recipes.sasrec.interactions import Interactions, drop_short_users
-from paceline.recipes.sasrec.metrics import compute_metrics, metric_names, rank_answers
-from paceline.recipes.sasrec.model import Sasrec
+from paceline.recipes.sasrec.histories import place_histories
+from paceline.recipes.sasrec.interactions import Floats, Interactions, drop_short_users
+from paceline.recipes.sasrec.losses import build_loss
+from paceline.recipes.sasrec.metrics import compute_metrics, metric_names
 from paceline.recipes.sasrec.popularity import rank_by_popularity
 from paceline.recipes.sasrec.readers import read_interactions
+from paceline.recipes.sasrec.recommend import recommend
+from paceline.recipes.sasrec.recommender import Recommender
 from paceline.recipes.sasrec.samples import EvaluationSet, Tensors, TrainSet
 from paceline.recipes.sasrec.split import SPLITS, Split, split_last
-from paceline.workload import Objective, Setting
+from paceline.recipes.sasrec.step_negatives import FromBatch, FromCatalogue, StepNegatives
+from paceline.recipes.sasrec.windows import Windows
+from paceline.workload import Objective, Recommendation, Setting
 
 
 class SasrecWorkload:
-    """Implements `paceline.workload.Workload`."""
+    """Implements `paceline.workload.Workload`, and `Recommends`."""
 
     unit = "items"
     splits: Sequence[str] = SPLITS
 
     def __init__(self, config: SasrecConfig) -> None:
         self._config = config
+        self.has_static_shapes = config.data.placement == "device"
         self._split = load_split(config.data)
+        _check_time(config, self._split.interactions)
         self._num_items = self._split.interactions.num_items
-        num_negatives = (config.loss.num_negatives or 1) if config.loss.kind == "bce" else 0
-        self._train = TrainSet(self._split, config.data.max_length, num_negatives)
+        self._histories = place_histories(self._split, config.model.time)
+        self._windows = Windows(self._split, config.data.max_length, is_random=config.data.window == "random")
+        self._frequencies = _frequencies(config.loss, self._split, self._windows)
+        self._train = TrainSet(self._histories, self._windows, self._step_negatives(), config)
+        self._evaluation = {name: EvaluationSet(self._split, name, self._histories, config) for name in SPLITS}
         self.metric_names: Sequence[str] = metric_names(config.evaluate.top_k)
         self.objective = Objective(f"ndcg_{config.evaluate.top_k[0]}", "max")
 
-    def build_model(self, setting: Setting) -> torch.nn.Module:
-        return Sasrec(self._num_items, self._config.data.max_length, self._config.model, setting.attention)
+    def build_model(self, setting: Setting) -> Recommender:
+        frequencies = None if self._frequencies is None else torch.from_numpy(self._frequencies)
+        loss = build_loss(self._config.loss, self._num_items, frequencies)
+        return Recommender(self._num_items, self._config.data.max_length, self._config.model, loss, setting.attention)
 
     def train_set(self) -> TrainSet:
         return self._train
 
     def evaluation_set(self, split: str) -> EvaluationSet:
-        return EvaluationSet(self._split, split, self._config.data.max_length, self._config.evaluate.mask_seen)
+        return self._evaluation[split]
 
     def loss(self, model: torch.nn.Module, batch: Tensors) -> tuple[torch.Tensor, torch.Tensor]:
-        """Summed over all target positions; each weighs 1."""
-        targets = batch["targets"]
-        if self._config.loss.kind == "ce":
-            scores = model(batch["items"], batch["positions"])
-            total = F.cross_entropy(scores, targets - 1, reduction="sum")
-        else:
-            candidates = torch.cat((targets[:, None], batch["negatives"]), dim=1)
-            scores = model(batch["items"], batch["positions"], candidates)
-            total = -(F.logsigmoid(scores[:, 0]).sum() + F.logsigmoid(-scores[:, 1:]).sum())
-        # Filled on the device: the count is known on the host, copying it over would wait for the device.
-        return total, total.new_full((), targets.shape[0])
+        """Summed over all targets; each weighs 1."""
+        return model(batch), (batch["targets"] > 0).sum(dtype=torch.float32)
 
-    def units(self, batch: Tensors) -> int:
-        return batch["targets"].shape[0]
+    def units(self, ids: Sequence[int]) -> int:
+        return int(self._windows.lengths[np.asarray(ids, np.int64)].sum())
 
     def predict(self, model: torch.nn.Module, batch: Tensors) -> Mapping[str, torch.Tensor]:
-        scores = model(batch["items"], batch["positions"])
-        seen = (batch.get("seen_rows"), batch.get("seen_items"), batch.get("answer_seen"))
-        return {"rank": rank_answers(scores, batch["targets"], *seen)}
+        assert isinstance(model, Recommender)
+        hidden_BD, weights_ND = model.last_hidden(batch), model.item_weights()
+        if "candidates" in batch:
+            return {"rank": rank_among(hidden_BD, weights_ND, batch["answers"], batch["candidates"])}
+        return {"rank": rank_among_all(hidden_BD, weights_ND, batch["answers"], batch.get("seen"))}
 
     def metrics(self, split: str, outputs: Mapping[str, np.ndarray[Any, Any]]) -> Mapping[str, float]:
-        return compute_metrics(outputs["rank"], self._num_items, self._config.evaluate.top_k)
+        return compute_metrics(outputs["rank"], self._num_ranked, self._config.evaluate.top_k)
 
     def baseline(self, split: str, num_samples: int) -> tuple[str, Mapping[str, float]]:
-        ranks = rank_by_popularity(self._split, split, self._config.evaluate.mask_seen)[:num_samples]
-        return "popularity", compute_metrics(ranks, self._num_items, self._config.evaluate.top_k)
+        candidates = self._evaluation[split].candidates
+        ranks = rank_by_popularity(self._split, split, self._config.evaluate.mask_seen, candidates)[:num_samples]
+        return "popularity", compute_metrics(ranks, self._num_ranked, self._config.evaluate.top_k)
+
+    def observe(self, model: torch.nn.Module) -> Mapping[str, float]:
+        assert isinstance(model, Recommender)
+        return model.observe()
+
+    def recommend(
+        self,
+        model: torch.nn.Module,
+        *,
+        user: str | None,
+        history: Sequence[str] | None,
+        top: int,
+        keep_seen: bool,
+    ) -> Recommendation:
+        assert isinstance(model, Recommender)
+        return recommend(
+            model, self._split, self._histories, self._config, user=user, history=history, top=top, keep_seen=keep_seen
+        )
 
     def step_flops(self, num_units: int) -> float | None:
         """Forward and twice as much backward, of the products alone; padding does not count as work done."""
-        model = self._config.model
+        model, loss = self._config.model, self._config.loss
         feed_forward = model.feed_forward or 4 * model.width
-        lengths = self._train.lengths.astype(np.float64)
+        lengths = self._windows.lengths.astype(np.float64)
         mean_span = float((lengths * (lengths + 1) / 2).sum() / lengths.sum())
         per_block = 2 * (4 * model.width**2 + 2 * model.width * feed_forward) + 4 * mean_span * model.width
-        num_scored = self._num_items if self._config.loss.kind == "ce" else 1 + (self._config.loss.num_negatives or 1)
+        num_scored = self._num_items if loss.kind == "ce" else 1 + loss.count
         return 3.0 * num_units * (model.blocks * per_block + 2 * model.width * num_scored)
 
     def details(self) -> Mapping[str, Any]:
@@ -95,6 +119,21 @@ class SasrecWorkload:
             "users_train_only": interactions.num_users - len(self._split.held_out),
             "users_without_targets": interactions.num_users - len(self._split.trained),
         }
+
+    @property
+    def _num_ranked(self) -> int:
+        """Items that an answer is ranked among, itself included."""
+        evaluate = self._config.evaluate
+        return self._num_items if evaluate.candidates == "all" else 1 + evaluate.num_candidates
+
+    def _step_negatives(self) -> StepNegatives | None:
+        loss = self._config.loss
+        if not loss.is_shared:
+            return None
+        if loss.negatives == "in_batch":
+            return FromBatch(loss.count, self._windows, self._split.interactions.items)
+        assert self._frequencies is not None
+        return FromCatalogue(loss.count, self._frequencies)
 
 
 def load_split(data: Data) -> Split:
@@ -118,3 +157,26 @@ def _load(data: Data) -> Interactions:
     else:
         interactions = read_interactions(data.path, data.format)
     return drop_short_users(interactions, data.min_events)
+
+
+def _check_time(config: SasrecConfig, interactions: Interactions) -> None:
+    if config.model.time and interactions.times is None:
+        raise ConfigError(
+            "model.time=true needs the time of every event, and this data has none",
+            f"data.path={config.data.path}",
+            "set model.time=false, or give a file with timestamps (paceline prepare movielens keeps them)",
+        )
+
+
+def _frequencies(loss: Loss, split: Split, windows: Windows) -> Floats | None:
+    """How likely a negative is each item, at its id - 1; None where negatives are drawn evenly from all but the answer, or not at all."""
+    interactions = split.interactions
+    if loss.kind == "ce" or (loss.negatives == "uniform" and not loss.is_shared):
+        return None
+    if loss.negatives == "uniform":
+        return np.full(interactions.num_items, 1 / interactions.num_items)
+    if loss.negatives == "popularity":
+        counts = split.train_counts()
+        shares: Floats = counts / counts.sum()
+        return shares
+    return windows.target_frequencies(interactions.items, interactions.num_items)

@@ -88,6 +88,46 @@ def test_movielens_csv(tmp_path):
     assert events(data) == {"1": ["7", "31", "1029"]}
 
 
+def test_u_data(tmp_path):
+    data = read_interactions(write(tmp_path, "1\t242\t3\t881250949\n1\t302\t3\t881250900\n", "u.data"))
+    assert events(data) == {"1": ["302", "242"]}
+
+
+def test_blanks_around_fields_are_not_part_of_a_name(tmp_path):
+    text = "userId,movieId,rating,timestamp\n1, 31 ,2.5, 12\n 1,  7 a,1, 11 \n1 ,31,1,13\n"
+    data = read_interactions(write(tmp_path, text, "ratings.csv"))
+    assert events(data) == {"1": ["7 a", "31", "31"]}
+    data = read_interactions(write(tmp_path, INTER + " A\tx \t1\t1\nA\tx\t1\t2\n", "a.inter"))
+    assert events(data) == {"A": ["x", "x"]}
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("a.txt", "a 1 1\na 2 2\n"),
+        ("a.txt", "\ufeff\n\na\t1\t1\n\na\t2\t2"),
+        ("a.txt", "\ufeffa\t 1 \t1\r\na 2  2\r\n\r\n"),
+        ("a.txt", "a 2 2\na 1 1\n"),
+        ("a.txt", "a 2 2e0\na 1 +1.0\n"),
+        ("a.inter", "\ufeff" + INTER.replace("\n", "\r\n") + "a\t2\t1\t2\r\na\t1\t1\t1\r\n"),
+        ("a.inter", "\n\r\n" + INTER + "\na\t2\t1\t2\na\t1\t1\t1"),
+    ],
+)
+def test_bom_line_ends_blanks_and_order_do_not_matter(tmp_path, name, text):
+    data = read_interactions(write(tmp_path, text, name))
+    assert events(data) == {"a": ["1", "2"]}
+    assert data.times.tolist() == [1, 2]
+
+
+def test_the_same_event_twice_is_two_events(tmp_path):
+    assert events(read_interactions(write(tmp_path, "1 a 5\n1 a 5\n1 b 5\n"))) == {"1": ["a", "a", "b"]}
+
+
+def test_names_are_words_not_numbers(tmp_path):
+    data = read_interactions(write(tmp_path, "01 x\n1 1.0\n1.0 x\nB07-é x\n"))
+    assert sorted(events(data)) == ["01", "1", "1.0", "B07-é"]
+
+
 @pytest.mark.parametrize("chunk", [1, 7, 64])
 def test_chunks_change_nothing(tmp_path, monkeypatch, chunk):
     path = write(
@@ -113,6 +153,12 @@ def test_chunks_change_nothing(tmp_path, monkeypatch, chunk):
         ("1 2 3\n1 2 nan\n", 2, "not a time"),
         ("1 2 3\n1 3 4\n1 2 inf\n", 3, "not a time"),
         ("1 2 3\n1 2 -1\n", 2, "not a time"),
+        ("1 2 3\n1 2 9223372036854775808\n", 2, "not a time"),
+        ("1 2 3\n1 2 1e300\n", 2, "not a time"),
+        ("1 2 3\n 2 3\n", 2, "2 fields where 3"),
+        ("\n\nuser_id item_id\n1 2\n", 3, "looks like a header"),
+        ("User Item timestamp\n1 2 3\n", 1, "looks like a header"),
+        ("1 2\r1 3\r1 4\r", 1, "6 fields where 3"),
         ("1 2\n1 \0\n", 2, "not UTF-8"),
         (b"1 2\n1 3\n\xff\xfe 2\n", 3, "not UTF-8"),
         ("1 2\n1 " + "x" * 300 + "\n", 2, "longer than 256"),
@@ -139,6 +185,12 @@ def test_the_line_is_shown_and_cut(tmp_path):
         ("a.inter", "1\t2\n", 1, "lacks the column user_id:token and item_id:token"),
         ("a.inter", "\nuser_id:token\titem_id:token\ttimestamp:token\n1\t2\t3\n", 2, "has a column timestamp:token"),
         ("a.inter", "user_id:token\titem_id:token\titem_id:token\n1\t2\t3\n", 1, "names a column twice"),
+        ("a.inter", INTER + "1\t2\t3\t4\n  \t2\t3\t4\n", 3, "user is empty"),
+        ("a.inter", INTER + "1\t2\t3\tinf\n", 2, "not a time"),
+        ("a.inter", INTER + "1\t2\t3\t-0.5\n", 2, "not a time"),
+        ("a.inter", INTER + "1 2 3 4\n", 2, "1 fields where 4"),
+        ("u.data", "1\t2\t3\t4\n1\t2\t3\n", 2, "3 fields where 4"),
+        ("u.data", "1\t2\t3\t4\n1\t2\t3\t\n", 2, "timestamp is empty"),
         ("ratings.dat", "1::2::3::4\n1::2::3\n", 2, "3 fields where 4"),
         ("ratings.dat", "1::2::3::4\n::2::3::4\n", 2, "user is empty"),
         ("ratings.csv", "userId,rating,timestamp\n1,2,3\n", 1, "lacks the column movieId"),

@@ -4,93 +4,130 @@ import numpy as np
 import pytest
 import torch
 
-from paceline.recipes.sasrec.generate import generate_interactions
-from paceline.recipes.sasrec.interactions import Interactions
-from paceline.recipes.sasrec.samples import EvaluationSet, TrainSet
-from paceline.recipes.sasrec.split import split_last
+from paceline.recipes.sasrec.config import SasrecConfig
+from paceline.recipes.sasrec.workload import SasrecWorkload
 from paceline.workload import Draw
 
-DRAW = Draw(seed=3, epoch=1)
+DRAW = Draw(seed=3, epoch=1, batch=[])
+
+EVENTS = "a 1 2 3 4 5 1\nb 6 7\nc 1 2 3\nd 8 8 8 9 8"
 
 
 @pytest.fixture
-def split():
-    offsets = np.cumsum([0, 6, 2, 3, 5])
-    items = np.array([1, 2, 3, 4, 5, 1, 6, 7, 1, 2, 3, 8, 8, 8, 9, 8])
-    return split_last(Interactions(offsets, items, None, np.arange(4).astype(bytes), np.arange(1, 10).astype(bytes)))
+def build(tmp_path):
+    path = tmp_path / "data.txt"
+    lines = (line.split() for line in EVENTS.splitlines())
+    path.write_text("".join(f"{user} {item} {60 * n}\n" for user, *items in lines for n, item in enumerate(items)))
+
+    def make(data=None, **sections):
+        data = {"path": str(path), **(data or {})}
+        return SasrecWorkload(SasrecConfig.model_validate({"recipe": "sasrec", "data": data, **sections}))
+
+    return make
 
 
-def test_a_training_batch_is_what_its_docstring_says(split):
-    train = TrainSet(split, max_length=50, num_negatives=0)
+def generated(data=None, **sections):
+    data = {"users": 50, "items": 30, "events_per_user": 12, "max_length": 10, **(data or {})}
+    return SasrecWorkload(SasrecConfig.model_validate({"recipe": "sasrec", "data": data, **sections}))
+
+
+def test_a_training_batch_is_what_its_docstring_says(build):
+    train = build().train_set()
     batch = train.fetch([2, 0, 1], DRAW)
     assert len(train) == 3
-    assert batch["ids"].tolist() == [2, 0, 1]
+    assert sorted(batch) == ["items", "targets"]
     assert batch["items"].tolist() == [[8, 8, 0], [1, 2, 3], [6, 0, 0]]
-    assert batch["positions"].tolist() == [0, 1, 3, 4, 5, 6]
-    assert batch["targets"].tolist() == [8, 8, 2, 3, 4, 7]
+    assert batch["targets"].tolist() == [[8, 8, 0], [2, 3, 4], [7, 0, 0]]
 
 
-def test_the_window_is_the_last_of_training(split):
-    batch = TrainSet(split, max_length=2, num_negatives=0).fetch([0], DRAW)
+def test_the_window_is_the_last_of_training(build):
+    batch = build({"max_length": 2}).train_set().fetch([0], DRAW)
     assert batch["items"].tolist() == [[2, 3]]
-    assert batch["targets"].tolist() == [3, 4]
+    assert batch["targets"].tolist() == [[3, 4]]
 
 
-def test_held_out_items_are_never_trained_on(split):
-    # Item 9 is an answer only, 5 too; 1 is trained on as user 0's first event alone.
-    batch = TrainSet(split, max_length=50, num_negatives=0).fetch(range(3), DRAW)
-    trained = set(batch["items"].ravel().tolist()) | set(batch["targets"].tolist())
-    assert trained == {0, 1, 2, 3, 4, 6, 7, 8}
+def test_held_out_items_are_never_trained_on(build):
+    # Item 9 is an answer only, 5 too; 1 is trained on as user a's first event alone.
+    for window in ("last", "random"):
+        batches = [build({"window": window}).train_set().fetch(range(3), Draw(3, epoch, [])) for epoch in range(5)]
+        trained = {item for batch in batches for name in ("items", "targets") for item in batch[name].ravel().tolist()}
+        assert trained == {0, 1, 2, 3, 4, 6, 7, 8}
 
 
-def test_evaluation_inputs_are_everything_before_the_answer(split):
-    validation = EvaluationSet(split, "validation", 50, mask_seen=False).fetch([0, 1, 2], DRAW)
+def test_evaluation_inputs_are_everything_before_the_answer(build):
+    validation = build().evaluation_set("validation").fetch([0, 1, 2], DRAW)
     assert validation["items"].tolist() == [[1, 2, 3, 4], [1, 0, 0, 0], [8, 8, 8, 0]]
-    assert validation["positions"].tolist() == [3, 4, 10]
-    assert validation["targets"].tolist() == [5, 2, 9]
-    test = EvaluationSet(split, "test", 2, mask_seen=False).fetch([0, 1, 2], DRAW)
+    assert validation["lengths"].tolist() == [4, 1, 3]
+    assert validation["answers"].tolist() == [5, 2, 9]
+    test = build({"max_length": 2}).evaluation_set("test").fetch([0, 1, 2], DRAW)
     assert test["items"].tolist() == [[4, 5], [1, 2], [8, 9]]
-    assert test["targets"].tolist() == [1, 3, 8]
+    assert test["answers"].tolist() == [1, 3, 8]
 
 
-def test_seen_items_are_the_whole_history(split):
-    batch = EvaluationSet(split, "test", 2, mask_seen=True).fetch([2, 1, 0], DRAW)
-    seen = list(zip(batch["seen_rows"].tolist(), batch["seen_items"].tolist(), strict=True))
-    assert seen == [(0, 8), (0, 8), (0, 8), (0, 9), (1, 1), (1, 2), (2, 1), (2, 2), (2, 3), (2, 4), (2, 5)]
-    assert batch["answer_seen"].tolist() == [True, False, True]
+def test_seen_items_are_the_whole_history(build):
+    batch = build({"max_length": 2}, evaluate={"mask_seen": True}).evaluation_set("test").fetch([2, 1, 0], DRAW)
+    assert batch["seen"].tolist() == [[8, 8, 8, 9, 0], [1, 2, 0, 0, 0], [1, 2, 3, 4, 5]]
 
 
-@pytest.mark.parametrize("ids", [[], np.array([], np.int64)])
-def test_no_samples_are_a_row_of_padding_without_targets(split, ids):
-    train = TrainSet(split, 50, num_negatives=2).fetch(ids, DRAW)
-    assert train["items"].tolist() == [[0]]
-    assert train["targets"].shape == (0,)
-    assert train["negatives"].shape == (0, 2)
-    evaluation = EvaluationSet(split, "test", 50, mask_seen=True).fetch(ids, DRAW)
-    assert evaluation["positions"].shape == (0,)
+def test_times_count_from_the_first_event_in_training_and_evaluation_alike(build):
+    workload = build({"max_length": 2}, model={"time": True})
+    train = workload.train_set().fetch([0, 2], DRAW)
+    assert train["elapsed"].tolist() == [[60.0, 120.0], [0.0, 60.0]]
+    assert train["scale"].tolist() == [60.0, 60.0]
+    test = workload.evaluation_set("test").fetch([0, 2], DRAW)
+    assert test["elapsed"].tolist() == [[180.0, 240.0], [120.0, 180.0]]
+    assert torch.equal(test["scale"], train["scale"])
 
 
-def test_negatives_do_not_depend_on_the_batch():
-    train = TrainSet(split_last(generate_interactions(50, 30, 12, 0)), 10, num_negatives=3)
-
-    def draw_one_by_one(ids):
-        return torch.cat([train.fetch([one], DRAW)["negatives"] for one in ids])
-
-    ids = [7, 3, 41, 12]
-    together = train.fetch(ids, DRAW)
-    assert torch.equal(together["negatives"], draw_one_by_one(ids))
-    assert not (together["negatives"] == together["targets"][:, None]).any()
-    assert not torch.equal(together["negatives"], train.fetch(ids, Draw(seed=3, epoch=2))["negatives"])
+def test_a_random_window_follows_from_the_sample_and_the_epoch_alone():
+    train = generated({"window": "random", "max_length": 3}).train_set()
+    together = train.fetch([7, 3, 41, 12], DRAW)["items"]
+    alone = [train.fetch([one], DRAW)["items"] for one in (7, 3, 41, 12)]
+    assert [row.tolist() for row in together] == [row[0].tolist() + [0] * (3 - row.shape[1]) for row in alone]
+    epochs = {str(train.fetch(range(len(train)), Draw(3, epoch, []))["items"].tolist()) for epoch in range(4)}
+    assert len(epochs) == 4
 
 
-def test_fetching_leaves_global_generators_alone(split):
+@pytest.mark.parametrize("window", ["last", "random"])
+def test_keys_do_not_depend_on_the_batch(window):
+    train = generated({"window": window}, loss={"kind": "bce"}).train_set()
+    together = train.fetch([7, 3, 41, 12], DRAW)["keys"]
+    assert together.tolist() == [train.fetch([one], DRAW)["keys"].item() for one in (7, 3, 41, 12)]
+    assert len(set(together.tolist())) == 4
+    assert not torch.equal(together, train.fetch([7, 3, 41, 12], Draw(3, 2, []))["keys"])
+    assert not torch.equal(together, train.fetch([7, 3, 41, 12], Draw(4, 1, []))["keys"])
+
+
+def test_fetching_leaves_global_generators_alone():
+    train = generated({"window": "random"}, loss={"kind": "sampled_softmax", "negatives": "in_batch"}).train_set()
     before = torch.get_rng_state(), np.random.get_state()[1].copy()
-    TrainSet(split, 50, num_negatives=2).fetch([0, 1], DRAW)
+    train.fetch([0, 1], Draw(3, 1, [0, 1]))
     assert torch.equal(torch.get_rng_state(), before[0])
     assert np.array_equal(np.random.get_state()[1], before[1])
 
 
-def test_sets_travel_to_loader_processes(split):
-    train = TrainSet(split, 50, num_negatives=2)
-    copy = pickle.loads(pickle.dumps(train))
-    assert torch.equal(copy.fetch([1, 2], DRAW)["negatives"], train.fetch([1, 2], DRAW)["negatives"])
+def test_sets_travel_to_loader_processes_and_to_the_device():
+    train = generated(loss={"kind": "bce"}).train_set()
+    expected = train.fetch([1, 2], DRAW)
+    for other in (pickle.loads(pickle.dumps(train)), train.on_device(torch.device("cpu"))):
+        assert all(torch.equal(value, expected[name]) for name, value in other.fetch([1, 2], DRAW).items())
+
+
+def test_data_on_the_host_stays_there():
+    workload = generated({"placement": "host"})
+    assert workload.train_set().on_device(torch.device("cpu")) is None
+    assert workload.evaluation_set("test").on_device(torch.device("cpu")) is None
+
+
+@pytest.mark.parametrize("negatives", ["uniform", "popularity", "in_batch"])
+def test_shared_negatives_are_those_of_the_step_on_every_rank(negatives):
+    loss = {"kind": "sampled_softmax", "num_negatives": 400, "shared": True, "negatives": negatives}
+    train = generated({"window": "random"}, loss=loss).train_set()
+    step, other = Draw(3, 1, [4, 9, 20, 33]), Draw(3, 1, [9, 4, 20, 33])
+    mine, theirs = train.fetch([4, 9], step)["negatives"], train.fetch([20, 33], step)["negatives"]
+    assert torch.equal(mine, theirs)
+    assert mine.shape == (400,)
+    assert set(mine.tolist()) <= set(range(1, 31))
+    assert not torch.equal(mine, train.fetch([4, 9], other)["negatives"])
+    if negatives == "in_batch":
+        assert set(mine.tolist()) <= set(train.fetch([4, 9, 20, 33], step)["targets"].ravel().tolist())

@@ -39,6 +39,48 @@ def test_what_has_no_effect_is_found_where_somebody_gave_it():
 
 
 @pytest.mark.parametrize(
+    ("sections", "key"),
+    [
+        ({}, "model.time_bins"),
+        ({}, "model.streams"),
+        ({}, "model.temperature"),
+        ({}, "loss.negatives"),
+        ({}, "loss.calibration"),
+        ({}, "evaluate.num_candidates"),
+        ({}, "data.num_workers"),
+        ({"model": {"time": True}}, "attention.impl"),
+        ({"loss": {"kind": "sampled_softmax", "negatives": "in_batch"}}, "loss.shared"),
+    ],
+)
+def test_keys_of_a_choice_that_was_not_made_are_idle(sections, key):
+    assert dict(find_idle(configure(**sections), {key}))[key]
+
+
+def test_the_same_keys_work_where_the_choice_was_made():
+    chosen = configure(
+        data={"placement": "host"},
+        model={"time": True, "mhc": True, "scores": "cosine"},
+        loss={"kind": "gbce"},
+        evaluate={"candidates": "sampled"},
+    )
+    given = {"model.time_bins", "model.streams", "model.temperature", "loss.calibration", "evaluate.num_candidates"}
+    assert dict(find_idle(chosen, {*given, "data.num_workers"})) == {}
+
+
+@pytest.mark.parametrize(
+    ("sections", "match"),
+    [
+        ({"loss": {"kind": "bce", "negatives": "popularity"}}, "no correction"),
+        ({"evaluate": {"candidates": "sampled", "mask_seen": True}}, "never items that the user had"),
+        ({"attention": {"impl": "flex"}, "model": {"attention_dropout": 0.1}}, "cannot drop attention weights"),
+    ],
+)
+def test_contradictions_are_refused(sections, match):
+    (problem,) = check(configure(**sections))
+    assert match in problem.what
+
+
+@pytest.mark.parametrize(
     "section",
     [
         {"data": {"users": 0}},

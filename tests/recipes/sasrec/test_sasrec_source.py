@@ -22,6 +22,14 @@ def test_directory_names_a_file_inside(tmp_path):
     assert "ratings.dat" in error.value.problems[0].do
 
 
+def test_the_folder_of_ml_100k_names_its_ratings(tmp_path):
+    for name in ("README.txt", "u.data", "u.item"):
+        (tmp_path / name).write_text("x\n")
+    with pytest.raises(DataError, match="directory") as error:
+        find_file(str(tmp_path))
+    assert str(tmp_path / "u.data") in error.value.problems[0].do
+
+
 def test_empty_file_is_refused(tmp_path):
     (tmp_path / "a.txt").touch()
     with pytest.raises(DataError, match="empty"):
@@ -58,6 +66,10 @@ def test_unreadable_file_is_refused(tmp_path):
         ("a.csv", "1 2", "movielens"),
         ("a.txt", "1 2 3", "text"),
         ("a", "1\t2", "text"),
+        ("u.data", "196\t242\t3\t881250949", "movielens"),
+        ("u.data", "1\t2\t\t3", "text"),
+        ("a.txt", "\n\r\n1::2::3::4", "movielens"),
+        ("a.txt", "\ufeffuser_id:token\titem_id:token", "inter"),
     ],
 )
 def test_format_is_detected(tmp_path, name, first, expected):

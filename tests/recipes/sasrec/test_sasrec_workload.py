@@ -6,7 +6,7 @@ import torch
 import yaml
 
 import paceline
-from paceline.errors import DataError
+from paceline.errors import ConfigError, DataError
 from paceline.recipes.sasrec.config import SasrecConfig, check
 from paceline.recipes.sasrec.workload import SasrecWorkload
 from paceline.workload import Draw, Setting
@@ -38,7 +38,10 @@ def train(workload, epochs, lr=5e-3, batch=64):
     for epoch in range(epochs):
         order = np.random.default_rng(epoch).permutation(len(samples))
         for start in range(0, len(order), batch):
-            total, weight = workload.loss(model, samples.fetch(order[start : start + batch], Draw(0, epoch)))
+            total, weight = workload.loss(
+                model,
+                samples.fetch(order[start : start + batch], Draw(0, epoch, order[start : start + batch].tolist())),
+            )
             optimizer.zero_grad()
             (total / weight).backward()
             optimizer.step()
@@ -49,21 +52,39 @@ def train(workload, epochs, lr=5e-3, batch=64):
 def evaluate(workload, model, split="test"):
     model.eval()
     samples = workload.evaluation_set(split)
-    ranks = workload.predict(model, samples.fetch(range(len(samples)), Draw(0, 0)))["rank"]
+    ranks = workload.predict(model, samples.fetch(range(len(samples)), Draw(0, 0, [])))["rank"]
     return workload.metrics(split, {"rank": ranks.numpy()})
 
 
 def write_random_data(path, users=400, items=200, length=12):
     random = np.random.default_rng(0)
-    lines = (f"{user} {item}\n" for user in range(users) for item in random.integers(0, items, length))
+    drawn = random.integers(0, items, (users, length)).tolist()
+    lines = (f"{user} {item} {50 * n}\n" for user, row in enumerate(drawn) for n, item in enumerate(row))
     path.write_text("".join(lines))
     return {"path": str(path), "max_length": 10}
 
 
-@pytest.mark.parametrize("loss", [{"kind": "ce"}, {"kind": "bce", "num_negatives": 3}])
+LOSSES = [
+    {"kind": "ce"},
+    {"kind": "bce", "num_negatives": 3},
+    {"kind": "gbce", "num_negatives": 5},
+    {"kind": "sampled_softmax", "num_negatives": 5},
+    {"kind": "sampled_softmax", "num_negatives": 5, "negatives": "popularity"},
+    {"kind": "sampled_softmax", "num_negatives": 5, "negatives": "in_batch"},
+    {"kind": "sampled_softmax", "num_negatives": 5, "shared": True},
+    {"kind": "bce", "num_negatives": 3, "shared": True},
+]
+VARIANTS = [{"time": time, "mhc": mhc} for time in (False, True) for mhc in (False, True)]
+
+
+def join(values):
+    return "-".join(f"{value}" for value in values.values()) if isinstance(values, dict) else None
+
+
+@pytest.mark.parametrize("loss", LOSSES, ids=join)
 def test_slices_of_a_batch_add_up_to_the_batch(loss):
     workload = build(loss=loss, model={"dropout": 0.0})
-    model, samples, draw = build_model(workload), workload.train_set(), Draw(0, 0)
+    model, samples, draw = build_model(workload), workload.train_set(), Draw(0, 0, list(range(50)))
 
     def gradient(*slices):
         model.zero_grad()
@@ -73,29 +94,26 @@ def test_slices_of_a_batch_add_up_to_the_batch(loss):
         return total.item(), weight.item(), torch.cat([parameter.grad.ravel() for parameter in model.parameters()])
 
     whole = gradient(range(50))
-    parts = gradient(range(17), range(17, 18), [], range(18, 50))
-    assert parts[1] == whole[1] == workload.units(samples.fetch(range(50), draw))
+    parts = gradient(range(17), range(17, 18), range(18, 50))
+    assert parts[1] == whole[1] == workload.units(range(50))
     assert parts[0] == pytest.approx(whole[0], rel=1e-6)
     torch.testing.assert_close(parts[2], whole[2], rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize("loss", [{"kind": "ce"}, {"kind": "bce"}])
-@pytest.mark.parametrize("ids", [[], [0, 1, 2]])
-def test_every_parameter_gets_a_gradient(loss, ids):
-    """Also from an empty slice: data parallelism waits for all of them."""
-    workload = build(loss=loss)
+@pytest.mark.parametrize("variant", VARIANTS, ids=join)
+def test_every_parameter_of_every_variant_gets_a_gradient(variant):
+    workload = build(model=variant)
     model = build_model(workload)
-    total, weight = workload.loss(model, workload.train_set().fetch(ids, Draw(0, 0)))
+    total, weight = workload.loss(model, workload.train_set().fetch([0, 1, 2], Draw(0, 0, [0, 1, 2])))
     total.backward()
-    assert all(parameter.grad is not None and parameter.grad.isfinite().all() for parameter in model.parameters())
-    assert (weight.item() == 0) == (not ids)
-    if not ids:
-        assert total.item() == 0
+    assert [name for name, parameter in model.named_parameters() if parameter.grad is None] == []
+    assert all(parameter.grad.isfinite().all() for parameter in model.parameters())
+    assert weight.item() == workload.units([0, 1, 2])
 
 
 def test_the_loss_at_the_start_is_that_of_guessing():
     workload = build(model={"dropout": 0.0})
-    total, weight = workload.loss(build_model(workload), workload.train_set().fetch(range(50), Draw(0, 0)))
+    total, weight = workload.loss(build_model(workload), workload.train_set().fetch(range(50), Draw(0, 0, [])))
     assert (total / weight).item() == pytest.approx(np.log(40), rel=0.05)
     assert weight.dtype == torch.float32
 
@@ -103,15 +121,14 @@ def test_the_loss_at_the_start_is_that_of_guessing():
 def test_ranks_do_not_depend_on_the_neighbours():
     workload = build(evaluate={"mask_seen": True})
     model, samples = build_model(workload).eval(), workload.evaluation_set("validation")
-    together = workload.predict(model, samples.fetch([5, 9, 2, 30], Draw(0, 0)))["rank"]
-    alone = [workload.predict(model, samples.fetch([one], Draw(0, 0)))["rank"] for one in (5, 9, 2, 30)]
+    together = workload.predict(model, samples.fetch([5, 9, 2, 30], Draw(0, 0, [])))["rank"]
+    alone = [workload.predict(model, samples.fetch([one], Draw(0, 0, [])))["rank"] for one in (5, 9, 2, 30)]
     assert torch.equal(together, torch.cat(alone))
-    assert workload.predict(model, samples.fetch([], Draw(0, 0)))["rank"].shape == (0,)
 
 
 def test_names_and_objective_follow_top_k():
     workload = build(evaluate={"top_k": [20, 5]})
-    assert workload.metric_names == ["hr_20", "ndcg_20", "hr_5", "ndcg_5"]
+    assert workload.metric_names == ["hr_20", "ndcg_20", "mrr_20", "hr_5", "ndcg_5", "mrr_5"]
     assert (workload.objective.metric, workload.objective.direction) == ("ndcg_20", "max")
     assert list(workload.metrics("test", {"rank": np.array([1, 2])})) == list(workload.metric_names)
 
@@ -155,11 +172,56 @@ def test_an_untrained_model_scores_about_chance():
     assert np.mean(scores) == pytest.approx(10 / 300, abs=0.025)
 
 
-def test_a_model_trained_on_random_data_scores_chance(tmp_path):
-    workload = build(write_random_data(tmp_path / "random.txt"), model={"width": 32, "dropout": 0.0})
-    model = train(workload, epochs=8)
+@pytest.mark.parametrize("variant", VARIANTS, ids=join)
+def test_a_model_trained_on_random_data_scores_chance(tmp_path, variant):
+    workload = build(write_random_data(tmp_path / "random.txt"), model={"width": 16, "dropout": 0.0, **variant})
+    model = train(workload, epochs=4)
     hit_rates = [evaluate(workload, model, split)["hr_10"] for split in workload.splits]
     assert np.mean(hit_rates) == pytest.approx(10 / 200, abs=0.04)  # 5 standard deviations of 800 draws
+
+
+@pytest.mark.parametrize("mask_seen", [False, True])
+def test_renaming_the_items_changes_no_rank(mask_seen):
+    """Items are told apart by nothing but their embedding: permuted ids with permuted embeddings give the same ranks."""
+    workload = build(evaluate={"mask_seen": mask_seen})
+    model, samples = build_model(workload).eval(), workload.evaluation_set("test")
+    batch = samples.fetch(range(30), Draw(0, 0, []))
+    expected = workload.predict(model, batch)["rank"]
+    order = torch.cat(
+        (torch.zeros(1, dtype=torch.int64), 1 + torch.randperm(40, generator=torch.Generator().manual_seed(1)))
+    )
+    named = ("items", "answers", "seen")
+    renamed = {name: order[value] if name in named else value for name, value in batch.items()}
+    with torch.no_grad():
+        weight = model.item_embedding.weight
+        weight[order] = weight.clone()
+    assert torch.equal(workload.predict(model, renamed)["rank"], expected)
+
+
+def test_sampled_candidates_make_an_easier_task(tmp_path):
+    data = write_random_data(tmp_path / "random.txt")
+    workload = build(data, evaluate={"candidates": "sampled", "num_candidates": 19})
+    metrics = evaluate(workload, build_model(workload))
+    assert metrics["hr_10"] == pytest.approx(10 / 20, abs=0.13)
+    name, baseline = workload.baseline("test", 10**9)
+    assert name == "popularity"
+    assert baseline["hr_10"] == pytest.approx(10 / 20, abs=0.13)
+
+
+def test_time_is_refused_where_the_data_has_none(tmp_path):
+    path = tmp_path / "data.txt"
+    path.write_text("".join(f"{user} {item}\n" for user in range(5) for item in range(6)))
+    with pytest.raises(ConfigError, match=r"model\.time=true needs the time of every event") as error:
+        build({"path": str(path)}, model={"time": True})
+    assert "model.time=false" in error.value.problems[0].do
+
+
+def test_only_mhc_has_something_to_observe():
+    workload = build(model={"mhc": True})
+    model = build_model(workload)
+    workload.loss(model, workload.train_set().fetch([0, 1, 2], Draw(0, 0, [])))
+    assert 0 <= workload.observe(model)["mhc_deviation"] < 1e-4
+    assert build().observe(build_model(build())) == {}
 
 
 @pytest.mark.parametrize("loss", [{"kind": "ce"}, {"kind": "bce", "num_negatives": 8}])

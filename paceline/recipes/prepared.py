@@ -1,0 +1,154 @@
+"""A prepared data set: a directory with its files and, written last, prepared.json, which says what they are and were made from.
+
+    {"v": 1, "family": "movielens", "name": "ml-1m", "version": 1,
+     "inputs": {"ratings.dat": "sha256 …", "movies.dat": "sha256 …"}, "source": {…}, "counts": {…},
+     "files": {"ml-1m.inter": {"bytes": 21593519, "sha256": "…"}, …}}
+
+The inputs' content, not their place or date, decides whether there is anything to do. A directory belongs to one data set: another one
+is refused, and so is a file that stands in the way and was not written here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from paceline.errors import OccupiedError
+from paceline.files import Lock, read_json, storage_errors, write_json
+
+RECORD = "prepared.json"
+_SCHEMA = 1
+_LOCK = ".prepare.lock"
+_DO = "choose another place with --out DIR"
+
+
+@dataclass(frozen=True)
+class Made:
+    """One file of a prepared data set."""
+
+    bytes: int
+    sha256: str
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """What prepared.json says."""
+
+    family: str
+    name: str
+    version: int
+    """of the step that made it: raised when the same inputs give other files"""
+    inputs: Mapping[str, str]
+    """SHA-256 of each input's content"""
+    source: Mapping[str, str]
+    """where the inputs came from, and their published checksum where they have one"""
+    counts: Mapping[str, Any]
+    files: Mapping[str, Made]
+
+
+def read_prepared(directory: Path) -> Prepared | None:
+    """The record of a directory; None where there is none, or none that can be understood."""
+    try:
+        content = read_json(directory / RECORD)
+        if content.pop("v") != _SCHEMA:
+            return None
+        files = {name: Made(**made) for name, made in content.pop("files").items()}
+        return Prepared(**content, files=files)
+    except (FileNotFoundError, NotADirectoryError, ValueError, TypeError, AttributeError, KeyError):
+        return None
+
+
+def check_made(directory: Path, prepared: Prepared) -> list[str]:
+    """What is no longer as it was written, one phrase per file."""
+    found = []
+    for name, made in prepared.files.items():
+        file = directory / name
+        if not file.is_file():
+            found.append(f"{name} is missing")
+        elif file.stat().st_size != made.bytes or _sha256_of(file) != made.sha256:
+            found.append(f"{name} is not as it was written")
+    return found
+
+
+@contextlib.contextmanager
+def taking(directory: Path) -> Iterator[None]:
+    """Makes the directory, and keeps other preparations out of it."""
+    with storage_errors(directory):
+        directory.mkdir(parents=True, exist_ok=True)
+        lock = Lock(directory / _LOCK)
+        if not lock.acquire():
+            raise OccupiedError("something is being prepared there already", str(directory), "wait until it has ended")
+        try:
+            yield
+        finally:
+            lock.release()
+
+
+def check_owner(directory: Path, record: Prepared | None, family: str, name: str) -> None:
+    """OccupiedError where another data set lives there."""
+    if record is not None and (record.family, record.name) != (family, name):
+        what = f"this directory holds {record.family} {record.name}, and {family} {name} was asked for"
+        raise OccupiedError(what, str(directory), _DO)
+
+
+def check_inputs(directory: Path, record: Prepared | None, inputs: Mapping[str, str], given: str) -> None:
+    """OccupiedError where the directory was made from other inputs."""
+    if record is None or dict(record.inputs) == dict(inputs):
+        return
+    differ = [name for name in record.inputs.keys() | inputs.keys() if record.inputs.get(name) != inputs.get(name)]
+    what = (
+        f"this directory was prepared from other data: {', '.join(sorted(differ))} of {given} is not that of "
+        f"{record.source.get('from', 'its source')}"
+    )
+    raise OccupiedError(what, str(directory), _DO)
+
+
+def write_prepared(
+    directory: Path, record: Prepared | None, contents: Mapping[str, Iterable[bytes]], **described: Any
+) -> Prepared:
+    """Writes each file and then the record; what stands there and is not `record`'s is refused, never replaced."""
+    with storage_errors(directory):
+        try:
+            made = {name: _write(_part_of(directory / name), blocks) for name, blocks in contents.items()}
+            prepared = Prepared(**described, files=made)
+            for name, entry in made.items():
+                if record is None or name not in record.files:
+                    _check_free(directory / name, entry)
+            for name in made:
+                os.replace(_part_of(directory / name), directory / name)
+        finally:
+            for name in contents:
+                _part_of(directory / name).unlink(missing_ok=True)
+        write_json(directory / RECORD, {"v": _SCHEMA} | asdict(prepared))
+    return prepared
+
+
+def _check_free(file: Path, entry: Made) -> None:
+    """The very same content may stand there already: a preparation was killed before it wrote its record."""
+    if os.path.lexists(file) and not (file.is_file() and _sha256_of(file) == entry.sha256):
+        raise OccupiedError("a file stands in the way that was not prepared here", str(file), f"move it away, or {_DO}")
+
+
+def _write(file: Path, blocks: Iterable[bytes]) -> Made:
+    digest, size = hashlib.sha256(), 0
+    with open(file, "wb") as stream:
+        for block in blocks:
+            digest.update(block)
+            size += stream.write(block)
+        stream.flush()
+        os.fsync(stream.fileno())
+    return Made(size, digest.hexdigest())
+
+
+def _part_of(file: Path) -> Path:
+    return file.with_name(f".{file.name}.part")
+
+
+def _sha256_of(file: Path) -> str:
+    with open(file, "rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()

@@ -1,0 +1,259 @@
+# mypy: ignore-errors
+"""The GPU kernels of mHC's backward, in Triton; hyper_kernels.py has the forward, and says how things lie in memory.
+
+x: the streams as they were read; g: the gradient of the streams as they were written; u, y: what the layer got and gave. A name with a
+d before it is the gradient of what it names. Sums over tokens end as one part per program, which total_kernel adds in a fixed order.
+"""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+from paceline.recipes.sasrec.hyper_kernels import column_scales, exponentials, load_logits, row_scales
+
+
+@triton.jit
+def write_backward_kernel(
+    g_ptr, g_t, g_n, y_ptr, y_t, post_ptr, dy_ptr, dpost_ptr, T,
+    n: tl.constexpr, D: tl.constexpr, BT: tl.constexpr, BD: tl.constexpr,
+):  # fmt: skip
+    """dy_TD = Σ post · g, dpost_nT = g · y, where g is the gradient of the written streams."""
+    t = tl.program_id(0) * BT + tl.arange(0, BT)
+    sums = ()
+    for _ in tl.static_range(n):
+        sums += (tl.zeros([BT, BD], tl.float32),)
+    for start in range(0, D, BD):
+        d = start + tl.arange(0, BD)
+        inside = (t[:, None] < T) & (d[None, :] < D)
+        y = tl.load(y_ptr + t[:, None] * y_t + d[None, :], mask=inside, other=0.0).to(tl.float32)
+        dy = tl.zeros([BT, BD], tl.float32)
+        larger = ()
+        for i in tl.static_range(n):
+            g = tl.load(g_ptr + t[:, None] * g_t + i * g_n + d[None, :], mask=inside, other=0.0).to(tl.float32)
+            dy += tl.load(post_ptr + i * T + t, mask=t < T, other=0.0)[:, None] * g
+            larger += (sums[i] + g * y,)
+        sums = larger
+        tl.store(dy_ptr + t[:, None] * D + d[None, :], dy, mask=inside)
+    for i in tl.static_range(n):
+        tl.store(dpost_ptr + i * T + t, tl.sum(sums[i], 1), mask=t < T)
+
+
+@triton.jit
+def dots_kernel(
+    x_ptr, x_t, x_n, g_ptr, g_t, g_n, du_ptr, du_t, dpre_ptr, dres_ptr, T,
+    n: tl.constexpr, D: tl.constexpr, BT: tl.constexpr, BD: tl.constexpr,
+):  # fmt: skip
+    """dpre_nT = du · x, dres_nnT = g · x: n + n² sums per token."""
+    t = tl.program_id(0) * BT + tl.arange(0, BT)
+    pre = ()
+    for _ in tl.static_range(n):
+        pre += (tl.zeros([BT, BD], tl.float32),)
+    res = ()
+    for _ in tl.static_range(n * n):
+        res += (tl.zeros([BT, BD], tl.float32),)
+    for start in range(0, D, BD):
+        d = start + tl.arange(0, BD)
+        inside = (t[:, None] < T) & (d[None, :] < D)
+        du = tl.load(du_ptr + t[:, None] * du_t + d[None, :], mask=inside, other=0.0).to(tl.float32)
+        x = ()
+        g = ()
+        for s in tl.static_range(n):
+            x += (tl.load(x_ptr + t[:, None] * x_t + s * x_n + d[None, :], mask=inside, other=0.0).to(tl.float32),)
+            g += (tl.load(g_ptr + t[:, None] * g_t + s * g_n + d[None, :], mask=inside, other=0.0).to(tl.float32),)
+        larger_pre = ()
+        for s in tl.static_range(n):
+            larger_pre += (pre[s] + du * x[s],)
+        pre = larger_pre
+        larger_res = ()
+        for i in tl.static_range(n):
+            for j in tl.static_range(n):
+                larger_res += (res[i * n + j] + g[i] * x[j],)
+        res = larger_res
+    for s in tl.static_range(n):
+        tl.store(dpre_ptr + s * T + t, tl.sum(pre[s], 1), mask=t < T)
+    for ij in tl.static_range(n * n):
+        tl.store(dres_ptr + ij * T + t, tl.sum(res[ij], 1), mask=t < T)
+
+
+@triton.jit
+def map_backward_kernel(
+    raw_ptr, inverse_ptr, gates_ptr, bias_ptr, dpre_ptr, dpost_ptr, dres_ptr, scales_ptr, dproduct_ptr, shrink_ptr, sums_ptr,
+    T, n: tl.constexpr, D: tl.constexpr, ITERATIONS: tl.constexpr, BT: tl.constexpr,
+):  # fmt: skip
+    """The gradient of α raw + b, through every round of Sinkhorn, and what follows from it.
+
+    dproduct_MT is the gradient of project · x, before the division by rms has its say. shrink_T is how much of x each token's gradient loses, since x / rms does not grow with x. sums_2MP has this program's
+    sums over its tokens of dlogits and of dlogits · raw, which the gradients of b and α are made of.
+    """
+    program, programs = tl.program_id(0), tl.num_programs(0)
+    t = program * BT + tl.arange(0, BT)
+    M: tl.constexpr = 2 * n + n * n
+    dlogits = ()
+    pre = load_logits(raw_ptr, gates_ptr, bias_ptr, T, t, 0, 0, n)
+    for s in tl.static_range(n):
+        value = tl.sigmoid(pre[s])
+        dlogits += (tl.load(dpre_ptr + s * T + t, mask=t < T, other=0.0) * value * (1.0 - value),)
+    post = load_logits(raw_ptr, gates_ptr, bias_ptr, T, t, 1, n, n)
+    for s in tl.static_range(n):
+        value = tl.sigmoid(post[s])
+        dlogits += (tl.load(dpost_ptr + s * T + t, mask=t < T, other=0.0) * 2.0 * value * (1.0 - value),)
+
+    # Forward again: the scales of the rows before each round are all that the way back needs.
+    matrix = exponentials(load_logits(raw_ptr, gates_ptr, bias_ptr, T, t, 2, 2 * n, n * n), n)
+    rows = ()
+    columns = ()
+    for _ in tl.static_range(n):
+        rows += (tl.full([BT], 1.0, tl.float32),)
+        columns += (tl.full([BT], 1.0, tl.float32),)
+    for k in range(ITERATIONS):
+        for i in tl.static_range(n):
+            tl.store(scales_ptr + (k * n + i) * T + t, rows[i], mask=t < T)
+        columns = column_scales(matrix, rows, n)
+        rows = row_scales(matrix, columns, n)
+    tl.debug_barrier()
+
+    # Back, in logarithms: with log res = log matrix + log rows + log columns, and each scale minus the logarithm of a sum,
+    # every factor on the way is an entry of a normalised matrix, so nothing overflows.
+    dmatrix = ()
+    for i in tl.static_range(n):
+        for j in tl.static_range(n):
+            dres = tl.load(dres_ptr + (i * n + j) * T + t, mask=t < T, other=0.0)
+            dmatrix += (dres * rows[i] * matrix[i * n + j] * columns[j],)
+    dcolumns = ()
+    for j in tl.static_range(n):
+        total = dmatrix[j]
+        for i in tl.static_range(1, n):
+            total += dmatrix[i * n + j]
+        dcolumns += (total,)
+    drows = ()
+    for i in tl.static_range(n):
+        total = dmatrix[i * n]
+        for j in tl.static_range(1, n):
+            total += dmatrix[i * n + j]
+        drows += (total,)
+    for back in range(ITERATIONS):
+        earlier = ()
+        for i in tl.static_range(n):
+            earlier += (tl.load(scales_ptr + ((ITERATIONS - 1 - back) * n + i) * T + t, mask=t < T, other=1.0),)
+        columns = column_scales(matrix, earlier, n)
+        rows = row_scales(matrix, columns, n)
+        through_rows = ()
+        for i in tl.static_range(n):
+            for j in tl.static_range(n):
+                through_rows += (rows[i] * matrix[i * n + j] * columns[j] * drows[i],)
+        reached = ()
+        for j in tl.static_range(n):
+            total = dcolumns[j]
+            for i in tl.static_range(n):
+                total -= through_rows[i * n + j]
+            reached += (total,)
+        through_columns = ()
+        for i in tl.static_range(n):
+            for j in tl.static_range(n):
+                through_columns += (earlier[i] * matrix[i * n + j] * columns[j] * reached[j],)
+        left = ()
+        for ij in tl.static_range(n * n):
+            left += (dmatrix[ij] - through_rows[ij] - through_columns[ij],)
+        dmatrix = left
+        before = ()
+        none = ()
+        for i in tl.static_range(n):
+            total = -through_columns[i * n]
+            for j in tl.static_range(1, n):
+                total -= through_columns[i * n + j]
+            before += (total,)
+            none += (tl.zeros([BT], tl.float32),)
+        drows = before
+        dcolumns = none
+    dlogits += dmatrix
+
+    inverse = tl.load(inverse_ptr + t, mask=t < T, other=0.0)
+    shrink = tl.zeros([BT], tl.float32)
+    for m in tl.static_range(M):
+        raw = tl.load(raw_ptr + m * T + t, mask=t < T, other=0.0)
+        gate = tl.load(gates_ptr + (0 if m < n else 1 if m < 2 * n else 2))
+        shrink += gate * dlogits[m] * raw
+        tl.store(dproduct_ptr + m * T + t, gate * dlogits[m] * inverse, mask=t < T)
+        tl.store(sums_ptr + m * programs + program, tl.sum(dlogits[m], 0))
+        tl.store(sums_ptr + (M + m) * programs + program, tl.sum(dlogits[m] * raw, 0))
+    tl.store(shrink_ptr + t, shrink * inverse * inverse / (n * D), mask=t < T)
+
+
+@triton.jit
+def read_backward_kernel(
+    x_ptr, x_t, x_n, g_ptr, g_t, g_n, du_ptr, du_t, project_ptr, pre_ptr, res_ptr, shrink_ptr, dproduct_ptr, dx_ptr, T,
+    n: tl.constexpr, D: tl.constexpr, M: tl.constexpr, MP: tl.constexpr, BT: tl.constexpr, BD: tl.constexpr,
+):  # fmt: skip
+    """dx_TnD, from all that was made of x."""
+    t = tl.program_id(0) * BT + tl.arange(0, BT)
+    d = tl.program_id(1) * BD + tl.arange(0, BD)
+    m = tl.arange(0, MP)
+    inside = (t[:, None] < T) & (d[None, :] < D)
+    du = tl.load(du_ptr + t[:, None] * du_t + d[None, :], mask=inside, other=0.0).to(tl.float32)
+    g = ()
+    for i in tl.static_range(n):
+        g += (tl.load(g_ptr + t[:, None] * g_t + i * g_n + d[None, :], mask=inside, other=0.0).to(tl.float32),)
+    shrink = tl.load(shrink_ptr + t, mask=t < T, other=0.0)
+    dproduct = tl.load(dproduct_ptr + m[None, :] * T + t[:, None], mask=(t[:, None] < T) & (m[None, :] < M), other=0.0)
+    for s in tl.static_range(n):
+        x = tl.load(x_ptr + t[:, None] * x_t + s * x_n + d[None, :], mask=inside, other=0.0).to(tl.float32)
+        project = tl.load(
+            project_ptr + m[:, None] * (n * D) + s * D + d[None, :], mask=(m[:, None] < M) & (d[None, :] < D), other=0.0
+        )
+        dx = tl.load(pre_ptr + s * T + t, mask=t < T, other=0.0)[:, None] * du - shrink[:, None] * x
+        for i in tl.static_range(n):
+            dx += tl.load(res_ptr + (i * n + s) * T + t, mask=t < T, other=0.0)[:, None] * g[i]
+        dx += tl.dot(dproduct, project, input_precision="tf32x3")
+        tl.store(dx_ptr + (t[:, None] * n + s) * D + d[None, :], dx, mask=inside)
+
+
+@triton.jit
+def project_backward_kernel(
+    x_ptr, x_t, x_n, dproduct_ptr, parts_ptr, T,
+    n: tl.constexpr, D: tl.constexpr, M: tl.constexpr, MP: tl.constexpr, BT: tl.constexpr, BD: tl.constexpr,
+):  # fmt: skip
+    """parts_PMK: this program's part of the gradient of project, over its tokens, for its columns of one stream."""
+    chunks: tl.constexpr = (D + BD - 1) // BD
+    s = tl.program_id(0) // chunks
+    d = (tl.program_id(0) % chunks) * BD + tl.arange(0, BD)
+    m = tl.arange(0, MP)
+    total = tl.zeros([MP, BD], tl.float32)
+    for start in range(tl.program_id(1) * BT, T, tl.num_programs(1) * BT):
+        t = start + tl.arange(0, BT)
+        x = tl.load(
+            x_ptr + t[:, None] * x_t + s * x_n + d[None, :], mask=(t[:, None] < T) & (d[None, :] < D), other=0.0
+        ).to(tl.float32)
+        dproduct = tl.load(
+            dproduct_ptr + m[:, None] * T + t[None, :], mask=(m[:, None] < M) & (t[None, :] < T), other=0.0
+        )
+        total = tl.dot(dproduct, x, total, input_precision="tf32x3")
+    place = (tl.program_id(1) * M + m[:, None]) * (n * D) + s * D + d[None, :]
+    tl.store(parts_ptr + place, total, mask=(m[:, None] < M) & (d[None, :] < D))
+
+
+@triton.jit
+def total_kernel(
+    parts_ptr, PARTS, sums_ptr, PROGRAMS, dproject_ptr, dsmall_ptr,
+    n: tl.constexpr, KM: tl.constexpr, B: tl.constexpr, BP: tl.constexpr,
+):  # fmt: skip
+    """The gradients of the parameters from the programs' parts: first of project, then of b, then of α, which a group of columns shares."""
+    M: tl.constexpr = 2 * n + n * n
+    number = tl.program_id(0) - (tl.num_programs(0) - M - 3)
+    if number < 0:
+        k = tl.program_id(0) * B + tl.arange(0, B)
+        part = tl.arange(0, BP)
+        total = tl.zeros([BP, B], tl.float32)
+        for start in range(0, PARTS, BP):
+            inside = (start + part[:, None] < PARTS) & (k[None, :] < KM)
+            total += tl.load(parts_ptr + (start + part[:, None]) * KM + k[None, :], mask=inside, other=0.0)
+        tl.store(dproject_ptr + k, tl.sum(total, 0), mask=k < KM)
+    else:
+        which = number - M
+        first = tl.where(which < 0, number, M + which * n)
+        count = tl.where(which < 0, 1, tl.where(which < 2, n, n * n))
+        place = tl.arange(0, B * BP)
+        small = tl.zeros([B * BP], tl.float32)
+        for begin in range(first * PROGRAMS, (first + count) * PROGRAMS, B * BP):
+            small += tl.load(sums_ptr + begin + place, mask=begin + place < (first + count) * PROGRAMS, other=0.0)
+        tl.store(dsmall_ptr + number, tl.sum(small, 0))

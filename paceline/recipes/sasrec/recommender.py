@@ -1,0 +1,126 @@
+"""The model: a causal transformer over a user's items, whose last state is compared with the embedding of every item.
+
+SASRec, with `model.time` TiSASRec, each with or without `model.mhc`. An item's score is the product of `item_weights` with the hidden
+state; with `model.scores=cosine` both come normed, the state over the temperature, so whoever multiplies them need not know. Shapes: B rows, L positions, T computed positions (frame.py), D width,
+N items. Items are 1 … N, 0 is padding at the end. Positions count from the start of the window, so that what a prefix says does not
+depend on what follows it.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from paceline.recipes.sasrec.block import Block
+from paceline.recipes.sasrec.config import Model
+from paceline.recipes.sasrec.frame import Frame, find_places
+from paceline.recipes.sasrec.hyper import HyperResidual, Streams
+from paceline.recipes.sasrec.interactions import PADDING
+from paceline.recipes.sasrec.negatives import position_keys
+from paceline.recipes.sasrec.relations import RelationTables
+from paceline.recipes.sasrec.rotary import build_rotation
+from paceline.recipes.sasrec.samples import Tensors
+
+
+class Recommender(nn.Module):
+    """Embeddings, blocks, a last norm (pre-norm only), and the loss, so that a data-parallel wrapper sees every use of every parameter."""
+
+    def __init__(self, num_items: int, max_length: int, config: Model, loss: nn.Module, attention: str) -> None:
+        super().__init__()
+        self._config = config
+        self.loss = loss
+        self.item_embedding = nn.Embedding(num_items + 1, config.width, padding_idx=PADDING)
+        # TiSASRec tells positions to keys and values instead, from its own tables.
+        is_told = config.positions == "learned" and not config.time
+        self.position_embedding = nn.Embedding(max_length, config.width) if is_told else None
+        self.relation_tables = RelationTables(max_length, config) if config.time else None
+        self.dropout = nn.Dropout(config.dropout)
+        self.streams = Streams(config) if config.mhc else None
+        self.blocks = nn.ModuleList(Block(config, attention, number) for number in range(config.blocks))
+        self.final_norm = nn.LayerNorm(config.width) if config.norm == "pre" else nn.Identity()
+        self.apply(_initialise)
+
+    def forward(self, batch: Tensors) -> Tensor:
+        """The loss, summed over all targets: a scalar in fp32."""
+        hidden_TD, places_T = self.encode(batch)
+        targets_T, keys_T = batch["targets"].flatten(), None
+        if "keys" in batch:
+            keys_T = position_keys(batch["keys"], batch["targets"].shape[1]).flatten()
+        if places_T is not None:
+            targets_T = targets_T[places_T]
+            keys_T = None if keys_T is None else keys_T[places_T]
+        loss: Tensor = self.loss(hidden_TD, self.item_weights(), targets_T, keys_T, batch.get("negatives"))
+        return loss
+
+    def encode(self, batch: Tensors) -> tuple[Tensor, Tensor | None]:
+        """Hidden states (T, D) after the last norm, and their places in the flattened (B · L); None: all of them."""
+        frame = self._build_frame(batch)
+        state = self._embed(batch["items"], frame)
+        if self.streams is not None:
+            state = self.streams.open(state)
+        for block in self.blocks:
+            state = block(state, frame)
+        if self.streams is not None:
+            state = self.streams.close(state)
+        hidden_TD = self.final_norm(state)
+        if self._config.scores == "cosine":
+            hidden_TD = F.normalize(hidden_TD.float(), dim=1) / self._config.temperature
+        return hidden_TD, frame.places_T
+
+    def last_hidden(self, batch: Tensors) -> Tensor:
+        """(B, D) in fp32: the state after each row's last item, `lengths` of them."""
+        hidden_TD, places_T = self.encode(batch)
+        rows, length = batch["items"].shape
+        last_B = torch.arange(rows, device=hidden_TD.device) * length + batch["lengths"] - 1
+        if places_T is not None:
+            last_B = torch.searchsorted(places_T, last_B)
+        return hidden_TD.index_select(0, last_B).float()
+
+    def item_weights(self) -> Tensor:
+        """(N + 1, D): what hidden states are multiplied with, the embeddings that go in as well; row 0 is padding."""
+        weights_ND = self.item_embedding.weight
+        return F.normalize(weights_ND, dim=1) if self._config.scores == "cosine" else weights_ND
+
+    def observe(self) -> dict[str, float]:
+        """What is worth logging of the last training forward. Waits for the device."""
+        if self.streams is None:
+            return {}
+        connections = [module for module in self.modules() if isinstance(module, HyperResidual)]
+        deviation = torch.stack([connection.worst_deviation() for connection in connections]).amax()
+        return {"mhc_deviation": deviation.item(), "mhc_stream_spread": self.streams.spread().item()}
+
+    def _build_frame(self, batch: Tensors) -> Frame:
+        config, items_BL = self._config, batch["items"]
+        rows, length = items_BL.shape
+        rotation = relations = None
+        if config.positions == "rotary":
+            rotation = build_rotation(length, config.width // config.heads, items_BL.device)
+        if self.relation_tables is not None:
+            relations = self.relation_tables(batch["elapsed"], batch["scale"])
+        return Frame(rows, length, find_places(items_BL), rotation, relations)
+
+    def _embed(self, items_BL: Tensor, frame: Frame) -> Tensor:
+        items_T = items_BL.flatten()
+        if frame.places_T is not None:
+            items_T = items_T[frame.places_T]
+        hidden_TD = self.item_embedding(items_T) * math.sqrt(self._config.width)
+        if self.position_embedding is not None:
+            if frame.places_T is not None:
+                hidden_TD = hidden_TD + self.position_embedding(frame.places_T % frame.length)
+            else:
+                positions_LD = self.position_embedding.weight[: frame.length]
+                hidden_TD = (hidden_TD.unflatten(0, items_BL.shape) + positions_LD).flatten(0, 1)
+        return self.dropout(hidden_TD)  # type: ignore[no-any-return]
+
+
+def _initialise(module: nn.Module) -> None:
+    if isinstance(module, nn.Linear | nn.Embedding):
+        nn.init.normal_(module.weight, std=0.02)
+    if isinstance(module, nn.Linear):
+        nn.init.zeros_(module.bias)
+    if isinstance(module, nn.Embedding) and module.padding_idx is not None:
+        with torch.no_grad():
+            module.weight[module.padding_idx].zero_()
