@@ -93,7 +93,7 @@ def _build(
     job: Job, weights: Mapping[str, torch.Tensor], device: torch.device, where: str
 ) -> tuple[Workload, torch.nn.Module]:
     workload = job.recipe.build(job.config)
-    attention = choose_attention(job.config.attention.impl, QuietLog())
+    attention = choose_attention(job.config.attention.impl, device.type, QuietLog())
     with torch.random.fork_rng(devices=[]):  # the caller's random numbers stay as they were
         model = workload.build_model(Setting(device, attention))
     load_weights(model, weights, where)

@@ -113,7 +113,7 @@ def _ask(overrides: Sequence[str]) -> int:
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         raise PacelineError("the configuration cannot be explained", done.stderr[-500:], shlex.join(command))
-    return int(json.loads(done.stdout)["steps_per_epoch"])
+    return int(json.loads(done.stdout)["follows"]["steps_per_epoch"]["value"])
 
 
 def _run_rival(command: str) -> Epochs:

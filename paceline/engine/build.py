@@ -44,7 +44,7 @@ def build_trainer(context: Context, workload: Workload) -> Trainer:
     device = ranks.device
     events.choice("device", "auto", str(device), "this local rank's GPU" if device.type == "cuda" else "no GPU here")
     precision = build_precision(config.precision, ranks, events)
-    attention = choose_attention(config.attention.impl, events)
+    attention = choose_attention(config.attention.impl, device.type, events)
     seed_model(config.run.seed)
     model = workload.build_model(Setting(device, attention)).to(device)
     start.load_model(model)
@@ -56,7 +56,7 @@ def build_trainer(context: Context, workload: Workload) -> Trainer:
     )
     events.choice("train.graph", config.train.graph, use_graph, reason)
     loader = Loader(context, workload.train_set(), length)
-    for name, reason in [*context.idle, *find_ineffective(context, precision.name)]:
+    for name, reason in [*context.idle, *find_ineffective(context)]:
         events.write("note", what=f"{name} has no effect here", why=reason)
     if "train.optimizer.no_decay" in context.given:
         for word in find_unmatched(model, config.train.optimizer.no_decay):

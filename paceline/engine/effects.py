@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from paceline.engine.context import Context
 
 
-def find_ineffective(context: Context, precision: str) -> Iterator[tuple[str, str]]:
+def find_ineffective(context: Context) -> Iterator[tuple[str, str]]:
     """(key, reason) of each key that was given and changes nothing in this run."""
     config, given, ranks = context.config, context.given, context.ranks
     has_gpu = ranks.device.type == "cuda"
@@ -17,7 +17,7 @@ def find_ineffective(context: Context, precision: str) -> Iterator[tuple[str, st
                 yield f"parallel.{name}", "one rank exchanges no gradients"
     if ranks.world_size == 1 and "parallel.check_every" in given:
         yield "parallel.check_every", "one rank has nobody to compare its parameters with"
-    if "precision.tf32" in given and not (has_gpu and precision == "fp32"):
-        yield "precision.tf32", f"matrix products run in {precision}" if has_gpu else "there is no GPU"
+    if "precision.tf32" in given and not has_gpu:
+        yield "precision.tf32", "there is no GPU"
     if "data.pin_memory" in given and config.data.num_workers and not has_gpu:
         yield "data.pin_memory", "there is no GPU"

@@ -129,8 +129,7 @@ def build_precision(config: PrecisionSection, ranks: Ranks, events: EventLog) ->
     if device.type == "cuda":
         torch.backends.cuda.matmul.allow_tf32 = config.tf32
         torch.backends.cudnn.allow_tf32 = config.tf32
-        if mode == "fp32":
-            events.choice("precision.tf32", config.tf32, config.tf32, "fp32 matrix products on a GPU")
+        events.choice("precision.tf32", config.tf32, config.tf32, "matrix products that stay in fp32, on a GPU")
     if mode == "bf16":
         return Bf16(device.type)
     return Fp16(device) if mode == "fp16" else Precision()

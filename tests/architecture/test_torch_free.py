@@ -63,7 +63,7 @@ def test_the_list_is_what_it_should_be() -> None:
     for expected in ("paceline.errors", "paceline.recipes.job", "paceline.recipes.registry", "paceline.cli.launching"):
         assert expected in modules
     assert "paceline.recipes.sasrec.config" in modules
-    assert "paceline.recipes.sasrec.model" not in modules
+    assert "paceline.recipes.sasrec.recommender" not in modules
     assert not [name for name in modules if name.startswith(("paceline.engine", "paceline.worker"))]
 
 

@@ -55,11 +55,11 @@ def test_backends():
 def test_what_has_no_effect_on_this_machine_is_found(make_context):
     given = {"parallel.compression", "precision.tf32", "parallel.check_every", "data.pin_memory"}
     sections = {"parallel": {"compression": "bf16"}, "data": {"num_workers": 1}}
-    found = dict(find_ineffective(make_context(sections, given), "fp32"))
+    found = dict(find_ineffective(make_context(sections, given)))
     assert set(found) == given
     assert "one rank" in found["parallel.compression"]
     many = make_context(sections, given, world_size=2, backend="gloo")
-    assert set(dict(find_ineffective(many, "fp32"))) == {"precision.tf32", "data.pin_memory"}
+    assert set(dict(find_ineffective(many))) == {"precision.tf32", "data.pin_memory"}
 
 
 def test_the_launchers_variables():
@@ -71,10 +71,17 @@ def test_the_launchers_variables():
 
 
 @pytest.mark.parametrize(
-    ("requested", "effective"), [("auto", "sdpa"), ("eager", "eager"), ("sdpa", "sdpa"), ("flex", "flex")]
+    ("requested", "device", "effective"),
+    [
+        ("auto", "cuda", "sdpa"),
+        ("eager", "cpu", "eager"),
+        ("sdpa", "cpu", "sdpa"),
+        ("flex", "cuda", "flex"),
+        ("flex", "cpu", "sdpa"),
+    ],
 )
-def test_attention(make_context, requested, effective):
+def test_attention(make_context, requested, device, effective):
     context = make_context({"attention": {"impl": requested}})
-    assert choose_attention(context.config.attention.impl, context.events) == effective
+    assert choose_attention(context.config.attention.impl, device, context.events) == effective
     (choice,) = read_records(context.layout.events)
     assert (choice["requested"], choice["effective"]) == (requested, effective)

@@ -21,6 +21,8 @@ class DdpStrategy(Strategy):
     def __init__(self, model: torch.nn.Module, ranks: Ranks, parallel: Parallel) -> None:
         super().__init__(model)
         self._world_size = ranks.world_size
+        # What is not saved follows from the configuration, alike on every rank: not worth sending at every forward.
+        DistributedDataParallel._set_params_and_buffers_to_ignore_for_model(model, _unsaved_buffers(model))  # type: ignore[no-untyped-call]
         wrapper = DistributedDataParallel(
             model,
             device_ids=[ranks.device.index] if ranks.device.type == "cuda" else None,
@@ -40,3 +42,8 @@ class DdpStrategy(Strategy):
 
     def accumulating(self) -> contextlib.AbstractContextManager[object]:
         return self._wrapper.no_sync()
+
+
+def _unsaved_buffers(model: torch.nn.Module) -> list[str]:
+    saved = model.state_dict().keys()
+    return [name for name, _ in model.named_buffers() if name not in saved]

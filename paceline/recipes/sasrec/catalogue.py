@@ -18,15 +18,13 @@ import math
 import torch
 from torch import Tensor
 
-from paceline.recipes.sasrec.parts import split_rows, sum_parts
+from paceline.recipes.sasrec.parts import Gradients, split_rows, sum_parts
 
 
 def cross_entropy(hidden_TD: Tensor, weights_ND: Tensor, targets_T: Tensor) -> Tensor:
     """The sum of -log softmax of each row's target over the whole catalogue; rows with target 0 do not count."""
 
-    def part(
-        hidden_CD: Tensor, weights_ND: Tensor, grad_weights_ND: Tensor | None, rows: slice
-    ) -> tuple[Tensor, Tensor | None]:
+    def part(hidden_CD: Tensor, weights_ND: Tensor, rows: slice, gradients: Gradients | None) -> Tensor:
         items_ND = weights_ND[1:]
         targets_C1 = targets_T[rows, None]
         is_target_C1 = targets_C1 > 0
@@ -38,13 +36,14 @@ def cross_entropy(hidden_TD: Tensor, weights_ND: Tensor, targets_T: Tensor) -> T
         masses_CN = scores_CN.sub_(highest_C1).exp_()
         total_C1 = masses_CN.sum(1, keepdim=True)
         losses_C1 = (highest_C1 - answers_C1 + total_C1.log()).masked_fill(~is_target_C1, 0)
-        if grad_weights_ND is None:
-            return losses_C1[:, 0], None
-        # softmax - onehot = (masses - total · onehot) / total; the narrow factors carry the division and the mask.
-        masses_CN.scatter_(1, columns_C1, masses_CN.gather(1, columns_C1) - total_C1)
-        share_C1 = is_target_C1 / total_C1
-        grad_weights_ND[1:].addmm_(masses_CN.T, hidden_CD * share_C1)
-        return losses_C1[:, 0], (masses_CN @ items_ND).mul_(share_C1)
+        if gradients is not None:
+            grad_hidden_CD, grad_weights_ND = gradients
+            # softmax - onehot = (masses - total · onehot) / total; the narrow factors carry the division and the mask.
+            masses_CN.scatter_(1, columns_C1, masses_CN.gather(1, columns_C1) - total_C1)
+            share_C1 = is_target_C1 / total_C1
+            torch.mm(masses_CN, items_ND, out=grad_hidden_CD).mul_(share_C1)
+            grad_weights_ND[1:].addmm_(masses_CN.T, hidden_CD * share_C1)
+        return losses_C1[:, 0]
 
     return sum_parts(part, hidden_TD, weights_ND, weights_ND.shape[0])
 

@@ -15,12 +15,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from paceline.recipes.sasrec.config import Model
+from paceline.recipes.sasrec.hyper_fused import fused_available, fused_read, fused_write
 from paceline.recipes.sasrec.sinkhorn import sinkhorn
 
 _EPSILON = 1e-6
@@ -90,9 +92,10 @@ class Streams(nn.Module):
         with torch.autocast(x_TnD.device.type, enabled=False):
             return read_streams(x_TnD, self.bias.softmax(0).expand(len(x_TnD), -1))
 
-    def spread(self) -> Tensor:
-        """How far the streams of the last training forward lie from their mean, relative to their size; 0: all the same."""
-        assert self._last is not None, "asked before the first training forward"
+    def spread(self) -> Tensor | None:
+        """How far the streams of the last training forward lie from their mean, relative to their size; None: there was none yet."""
+        if self._last is None:
+            return None
         x_TnD = self._last.float()
         return ((x_TnD - x_TnD.mean(1, keepdim=True)).square().mean() / x_TnD.square().mean()).sqrt()
 
@@ -118,19 +121,29 @@ class HyperResidual(nn.Module):
 
     def forward(self, x_TnD: Tensor, layer: Callable[[Tensor], Tensor]) -> Tensor:
         with torch.autocast(x_TnD.device.type, enabled=False):
-            raw_TM = project_streams(x_TnD, self.project)
-            pre_Tn, post_Tn, res_Tnn = mappings(raw_TM, self.gates, self.bias, self._iterations)
-            read_TD = read_streams(x_TnD, pre_Tn)
+            read_TD, res_Tnn, write = self._read(x_TnD)
         if self.training:
             self._last_res = res_Tnn.detach()
         y_TD = self.dropout(layer(self.norm(read_TD) if self._norm_first else read_TD))
         with torch.autocast(x_TnD.device.type, enabled=False):
-            x_TnD = write_streams(x_TnD, res_Tnn, post_Tn, y_TD)
+            x_TnD = write(y_TD)
         return x_TnD if self._norm_first else self.norm(x_TnD).to(x_TnD.dtype)
 
-    def worst_deviation(self) -> Tensor:
-        """The largest |sum - 1| of a row or column of the last training forward's residual mappings. Computed when asked, on the device."""
-        assert self._last_res is not None, "asked before the first training forward"
+    def _read(self, x_TnD: Tensor) -> tuple[Tensor, Tensor, Callable[[Tensor], Tensor]]:
+        """What the layer gets to see, the residual mapping, and what writes the layer's result."""
+        if fused_available(x_TnD):
+            read_TD, mixed_TnD, post_nT, res_nnT = fused_read(
+                x_TnD, self.project, self.gates, self.bias, self._iterations, _EPSILON
+            )
+            return read_TD, res_nnT.permute(2, 0, 1), partial(fused_write, mixed_TnD, post_nT, res_nnT)
+        raw_TM = project_streams(x_TnD, self.project)
+        pre_Tn, post_Tn, res_Tnn = mappings(raw_TM, self.gates, self.bias, self._iterations)
+        return read_streams(x_TnD, pre_Tn), res_Tnn, partial(write_streams, x_TnD, res_Tnn, post_Tn)
+
+    def worst_deviation(self) -> Tensor | None:
+        """The largest |sum - 1| of a row or column of the last training forward's residual mappings; None: there was none yet."""
+        if self._last_res is None:
+            return None
         rows_Tn, columns_Tn = self._last_res.sum(2), self._last_res.sum(1)
         return torch.maximum((rows_Tn - 1).abs().amax(), (columns_Tn - 1).abs().amax())
 

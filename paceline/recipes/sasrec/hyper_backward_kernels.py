@@ -79,7 +79,7 @@ def dots_kernel(
 @triton.jit
 def map_backward_kernel(
     raw_ptr, inverse_ptr, gates_ptr, bias_ptr, dpre_ptr, dpost_ptr, dres_ptr, scales_ptr, dproduct_ptr, shrink_ptr, sums_ptr,
-    T, n: tl.constexpr, D: tl.constexpr, ITERATIONS: tl.constexpr, BT: tl.constexpr,
+    T, D, ITERATIONS, n: tl.constexpr, BT: tl.constexpr,
 ):  # fmt: skip
     """The gradient of α raw + b, through every round of Sinkhorn, and what follows from it.
 

@@ -61,7 +61,8 @@ _PARTS = 32
 
 def fused_available(x_TnD: Tensor) -> bool:
     """Whether the kernels can take these streams; where not, hyper.py's own functions do."""
-    fits = x_TnD.shape[1] in (2, 4, 8) and 0 < x_TnD.numel() < 2**31
+    # An n × n matrix is unrolled into registers: with n = 8 it no longer fits them, and compiling takes minutes.
+    fits = x_TnD.shape[1] in (2, 4) and 0 < x_TnD.numel() < 2**31
     return (
         fits and x_TnD.is_cuda and x_TnD.dtype in (torch.float32, torch.bfloat16, torch.float16) and _triton_is_here()
     )
@@ -100,7 +101,7 @@ class _Read(torch.autograd.Function):
             n=n, D=D, M=M, MP=_padded(M), **tile.options(D),
         )  # fmt: skip
         kernels.map_kernel[(_programs(T, _TOKENS),)](
-            raw_MT, gates_3, bias_M, pre_nT, post_nT, res_nnT, T, n=n, ITERATIONS=iterations, BT=_TOKENS, num_warps=1
+            raw_MT, gates_3, bias_M, pre_nT, post_nT, res_nnT, T, iterations, n=n, BT=_TOKENS, num_warps=1
         )
         read_TD = x_TnD.new_empty(T, D)
         tile = TILES["read"]
@@ -136,7 +137,7 @@ class _Read(torch.autograd.Function):
         )
         kernels.map_backward_kernel[(programs,)](
             raw_MT, inverse_T, gates_3, bias_M, dpre_nT, dpost_nT, dres_nnT, scales_InT, dproduct_MT, shrink_T, sums_2MP,
-            T, n=n, D=D, ITERATIONS=ctx.iterations, BT=_TOKENS, num_warps=1,
+            T, D, ctx.iterations, n=n, BT=_TOKENS, num_warps=1,
         )  # fmt: skip
 
         dx_TnD = torch.empty(T, n, D, dtype=x_TnD.dtype, device=x_TnD.device)

@@ -95,7 +95,7 @@ def row_scales(matrix, columns, n: tl.constexpr):
 
 @triton.jit
 def map_kernel(
-    raw_ptr, gates_ptr, bias_ptr, pre_ptr, post_ptr, res_ptr, T, n: tl.constexpr, ITERATIONS: tl.constexpr, BT: tl.constexpr
+    raw_ptr, gates_ptr, bias_ptr, pre_ptr, post_ptr, res_ptr, T, ITERATIONS, n: tl.constexpr, BT: tl.constexpr
 ):  # fmt: skip
     """pre_nT, post_nT, res_nnT of each token; one thread has one token."""
     t = tl.program_id(0) * BT + tl.arange(0, BT)

@@ -1,6 +1,6 @@
 """A loss summed over many rows, some rows at once and together with its gradients: memory is bounded, nothing is computed twice.
 
-A part gives the losses of its rows and, where gradients are wanted, what it adds to them; the backward only scales. How many rows make
+A part gives the losses of its rows and, where gradients are wanted, its share of them; the backward only scales. How many rows make
 a part follows from shapes and the kind of device alone: neither free memory nor data changes digits, and a CUDA graph can hold it all.
 
 Shapes: T rows, C rows of a part, D width. weights_ND has one row per item and row 0 for padding.
@@ -22,8 +22,10 @@ CACHED_ELEMENTS = 2**20
 _MIN_CACHED_ROWS = 64
 """on a CPU, so that one pass over the weights of a large catalogue serves enough rows"""
 
-Part = Callable[[Tensor, Tensor, Tensor | None, slice], tuple[Tensor, Tensor | None]]
-"""(hidden_CD, weights_ND, gradient of the weights to add to or None, which rows) -> losses_C, gradient_CD or None"""
+Gradients = tuple[Tensor, Tensor]
+"""that of the part's hidden states (C, D), to be written, and that of the weights (N, D), to be added to"""
+Part = Callable[[Tensor, Tensor, slice, Gradients | None], Tensor]
+"""(hidden_CD, weights_ND, which rows, gradients if they are wanted) -> losses_C"""
 
 
 def split_rows(num_rows: int, row_elements: int, device: torch.device) -> Iterator[slice]:
@@ -46,18 +48,17 @@ def sum_parts(part: Part, hidden_TD: Tensor, weights_ND: Tensor, row_elements: i
 class _PartwiseSum(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, hidden_TD: Tensor, weights_ND: Tensor, part: Part, row_elements: int) -> Tensor:
-        num_rows = hidden_TD.shape[0]
-        losses_T = weights_ND.new_empty(num_rows)
-        grad_weights_ND = grad_hidden_TD = None
+        losses_T = weights_ND.new_empty(hidden_TD.shape[0])
+        grad_hidden_TD = grad_weights_ND = None
         if any(ctx.needs_input_grad):
-            grad_weights_ND = torch.zeros_like(weights_ND)
             grad_hidden_TD = torch.empty_like(hidden_TD, dtype=weights_ND.dtype)
+            grad_weights_ND = torch.zeros_like(weights_ND)
         with torch.autocast(hidden_TD.device.type, enabled=False):
-            for rows in split_rows(num_rows, row_elements, hidden_TD.device):
-                hidden_CD = hidden_TD[rows].to(weights_ND.dtype)
-                losses_T[rows], grad_hidden_CD = part(hidden_CD, weights_ND, grad_weights_ND, rows)
-                if grad_hidden_TD is not None and grad_hidden_CD is not None:
-                    grad_hidden_TD[rows] = grad_hidden_CD
+            for rows in split_rows(len(losses_T), row_elements, hidden_TD.device):
+                gradients = None
+                if grad_hidden_TD is not None and grad_weights_ND is not None:
+                    gradients = grad_hidden_TD[rows], grad_weights_ND
+                losses_T[rows] = part(hidden_TD[rows].to(weights_ND.dtype), weights_ND, rows, gradients)
         ctx.save_for_backward(grad_hidden_TD, grad_weights_ND)
         return losses_T.sum()
 

@@ -85,12 +85,13 @@ class Recommender(nn.Module):
         return F.normalize(weights_ND, dim=1) if self._config.scores == "cosine" else weights_ND
 
     def observe(self) -> dict[str, float]:
-        """What is worth logging of the last training forward. Waits for the device."""
-        if self.streams is None:
+        """What is worth logging of the last training forward; empty before the first one. Waits for the device."""
+        spread = None if self.streams is None else self.streams.spread()
+        if spread is None:
             return {}
         connections = [module for module in self.modules() if isinstance(module, HyperResidual)]
-        deviation = torch.stack([connection.worst_deviation() for connection in connections]).amax()
-        return {"mhc_deviation": deviation.item(), "mhc_stream_spread": self.streams.spread().item()}
+        deviations = [deviation for each in connections if (deviation := each.worst_deviation()) is not None]
+        return {"mhc_deviation": torch.stack(deviations).amax().item(), "mhc_stream_spread": spread.item()}
 
     def _build_frame(self, batch: Tensors) -> Frame:
         config, items_BL = self._config, batch["items"]

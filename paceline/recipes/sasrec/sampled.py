@@ -16,7 +16,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from paceline.recipes.sasrec.parts import sum_parts
+from paceline.recipes.sasrec.parts import Gradients, sum_parts
 
 Draw = Callable[[Tensor, Tensor], Tensor]
 """(keys_C, answers_C) -> negatives (C, K)"""
@@ -38,23 +38,22 @@ def sum_with_own(
 ) -> Tensor:
     """The summed loss where each position draws `count` negatives from its own key."""
 
-    def part(
-        hidden_CD: Tensor, weights_ND: Tensor, grad_weights_ND: Tensor | None, rows: slice
-    ) -> tuple[Tensor, Tensor | None]:
+    def part(hidden_CD: Tensor, weights_ND: Tensor, rows: slice, gradients: Gradients | None) -> Tensor:
         answers_C = targets_T[rows]
         # The answer is candidate 0. Positions last: the hidden states then repeat as whole blocks, which is faster.
         candidates = torch.cat((answers_C[None], draw(keys_T[rows], answers_C).T))
         flat = candidates.flatten()
         embedded = weights_ND.index_select(0, flat).view(*candidates.shape, -1)
-        scores = (embedded * hidden_CD).sum(-1)
+        products = embedded * hidden_CD
+        scores = products.sum(-1)
         losses_C = settle(scores[0], scores[1:], candidates[1:], answers_C)
-        if grad_weights_ND is None:
-            return losses_C, None
-        slopes = scores[:, :, None]
-        grad_hidden_CD = (embedded * slopes).sum(0)
-        torch.mul(hidden_CD, slopes, out=embedded)
-        grad_weights_ND.index_add_(0, flat, embedded.flatten(0, 1))
-        return losses_C, grad_hidden_CD
+        if gradients is not None:
+            grad_hidden_CD, grad_weights_ND = gradients
+            slopes = scores[:, :, None]
+            torch.sum(torch.mul(embedded, slopes, out=products), 0, out=grad_hidden_CD)
+            torch.mul(hidden_CD, slopes, out=products)
+            grad_weights_ND.index_add_(0, flat, products.flatten(0, 1))
+        return losses_C
 
     return sum_parts(part, hidden_TD, weights_ND, (1 + count) * weights_ND.shape[1])
 
@@ -64,18 +63,17 @@ def sum_with_shared(
 ) -> Tensor:
     """The summed loss where all positions have the same negatives."""
 
-    def part(
-        hidden_CD: Tensor, weights_ND: Tensor, grad_weights_ND: Tensor | None, rows: slice
-    ) -> tuple[Tensor, Tensor | None]:
+    def part(hidden_CD: Tensor, weights_ND: Tensor, rows: slice, gradients: Gradients | None) -> Tensor:
         answers_C = targets_T[rows]
         answers_CD, shared_KD = weights_ND.index_select(0, answers_C), weights_ND.index_select(0, negatives_K)
         positive_C = (answers_CD * hidden_CD).sum(-1)
         negative_KC = shared_KD @ hidden_CD.T
         losses_C = settle(positive_C, negative_KC, negatives_K[:, None], answers_C)
-        if grad_weights_ND is None:
-            return losses_C, None
-        grad_weights_ND.index_add_(0, answers_C, hidden_CD * positive_C[:, None])
-        grad_weights_ND.index_add_(0, negatives_K, negative_KC @ hidden_CD)
-        return losses_C, (negative_KC.T @ shared_KD).addcmul_(answers_CD, positive_C[:, None])
+        if gradients is not None:
+            grad_hidden_CD, grad_weights_ND = gradients
+            torch.mm(negative_KC.T, shared_KD, out=grad_hidden_CD).addcmul_(answers_CD, positive_C[:, None])
+            grad_weights_ND.index_add_(0, answers_C, hidden_CD * positive_C[:, None])
+            grad_weights_ND.index_add_(0, negatives_K, negative_KC @ hidden_CD)
+        return losses_C
 
     return sum_parts(part, hidden_TD, weights_ND, max(negatives_K.shape[0], weights_ND.shape[1]))

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from paceline.errors import ConfigError, DataError
+from paceline.recipes.sasrec.block import hidden_width
 from paceline.recipes.sasrec.catalogue import rank_among, rank_among_all
 from paceline.recipes.sasrec.config import Data, Loss, SasrecConfig
 from paceline.recipes.sasrec.generate import generate_interactions
@@ -101,10 +102,11 @@ class SasrecWorkload:
     def step_flops(self, num_units: int) -> float | None:
         """Forward and twice as much backward, of the products alone; padding does not count as work done."""
         model, loss = self._config.model, self._config.loss
-        feed_forward = model.feed_forward or 4 * model.width
+        num_products = 3 if model.activation == "swiglu" else 2
         lengths = self._windows.lengths.astype(np.float64)
         mean_span = float((lengths * (lengths + 1) / 2).sum() / lengths.sum())
-        per_block = 2 * (4 * model.width**2 + 2 * model.width * feed_forward) + 4 * mean_span * model.width
+        feed_forward = num_products * model.width * hidden_width(model)
+        per_block = 2 * (4 * model.width**2 + feed_forward) + 4 * mean_span * model.width
         num_scored = self._num_items if loss.kind == "ce" else 1 + loss.count
         return 3.0 * num_units * (model.blocks * per_block + 2 * model.width * num_scored)
 
