@@ -11,7 +11,6 @@ from paceline.config.arithmetic import plan_batches, plan_length
 from paceline.engine.build import build_trainer
 from paceline.engine.loader import Loader, plan_requests
 from paceline.engine.order import SampleOrder
-from paceline.files import read_records
 from tests.engine.conftest import Numbers, Regression
 
 
@@ -52,22 +51,13 @@ SECTIONS = {
 
 def test_samples_on_the_device_are_placed_once_and_fetched_by_the_trainer(make_context):
     workload = Placed()
-    context = make_context(SECTIONS, given={"data.num_workers"})
+    context = make_context(SECTIONS)
     trainer = build_trainer(context, workload)
     trainer.run()
     trainer.close()
     assert workload.train_set().placed_on == ["cpu"]
     assert workload.evaluation_set("validation").placed_on == ["cpu"], "once, for three evaluations"
     assert len(workload.train_set().draws) == 6, "a loader process would have kept them to itself"
-    notes = [event["what"] for event in read_records(context.layout.events) if event["kind"] == "note"]
-    assert notes == ["data.num_workers has no effect here"]
-
-
-def test_nothing_is_said_of_loader_processes_that_work(make_context):
-    context = make_context(SECTIONS, given={"data.num_workers"})
-    trainer = build_trainer(context, Regression())
-    trainer.close()
-    assert not [event for event in read_records(context.layout.events) if event["kind"] == "note"]
 
 
 @pytest.mark.parametrize("world_size", [1, 3])

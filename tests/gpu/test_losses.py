@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+
 import pytest
 import torch
 
@@ -74,10 +76,17 @@ def test_the_same_negatives_as_on_a_cpu() -> None:
     assert torch.equal(draw_by(there, 8, cumulative.cuda()).cpu(), draw_by(keys, 8, cumulative))
 
 
+@pytest.fixture
+def allow_tf32() -> Iterator[Callable[[bool], None]]:
+    before = torch.backends.cuda.matmul.allow_tf32
+    yield lambda allowed: setattr(torch.backends.cuda.matmul, "allow_tf32", allowed)
+    torch.backends.cuda.matmul.allow_tf32 = before
+
+
 @pytest.mark.parametrize("tf32", [False, True])
 @pytest.mark.parametrize("num_items", [100, 3416, 4099])
-def test_a_constant_model_scores_nothing(num_items: int, tf32: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.backends.cuda.matmul, "allow_tf32", tf32)
+def test_a_constant_model_scores_nothing(num_items: int, tf32: bool, allow_tf32: Callable[[bool], None]) -> None:
+    allow_tf32(tf32)
     generator = torch.Generator().manual_seed(0)
     hidden = torch.randn(500, 50, generator=generator).cuda()
     weights = torch.randn(1, 50, generator=generator).cuda().expand(num_items + 1, -1).contiguous()
