@@ -12,6 +12,7 @@ from paceline.recipes.sasrec.attention import CausalAttention
 from paceline.recipes.sasrec.config import Model
 from paceline.recipes.sasrec.frame import Frame
 from paceline.recipes.sasrec.hyper import HyperResidual
+from paceline.recipes.sasrec.norm import Norm
 from paceline.recipes.sasrec.time_attention import TimeAttention
 
 
@@ -36,7 +37,7 @@ class Residual(nn.Module):
     def __init__(self, config: Model) -> None:
         super().__init__()
         self._norm_first = config.norm == "pre"
-        self.norm = nn.LayerNorm(config.width)
+        self.norm = Norm(config.width, keeps_fp32=config.norm == "post")
         self.dropout = nn.Dropout(config.dropout)
 
     def forward(self, hidden_TD: Tensor, layer: Callable[[Tensor], Tensor]) -> Tensor:

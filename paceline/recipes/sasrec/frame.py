@@ -1,10 +1,4 @@
-"""The frame of one forward: where the real positions of a batch lie, and what its attention layers share.
-
-On a CPU only the T real positions of the B · L are computed; attention alone needs whole rows, and pads. On a GPU all of them are: shapes
-are then the same in every step, as CUDA graphs need them, and the host never waits to learn how many there are.
-
-    items [[5, 7, 0], [3, 0, 0]]     places [0, 1, 3]     T = 3
-"""
+"""The frame of rows that are transformed together: where their real positions lie, and what their attention layers share."""
 
 from __future__ import annotations
 
@@ -38,14 +32,3 @@ class Frame:
         """(T, D), the inverse of `pad`."""
         flat = padded_BLD.flatten(0, 1)
         return flat if self.places_T is None else flat.index_select(0, self.places_T)
-
-
-def find_places(items_BL: Tensor) -> Tensor | None:
-    """The places to compute on this device; None: all."""
-    if items_BL.device.type != "cpu":
-        return None
-    places_T = items_BL.flatten().nonzero().squeeze(1)
-    if len(places_T) == items_BL.numel():
-        return None
-    # A rank without samples has a row of padding: its first place is computed, so that every layer runs there as elsewhere.
-    return places_T if len(places_T) else places_T.new_zeros(1)

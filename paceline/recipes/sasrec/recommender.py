@@ -1,7 +1,7 @@
 """The model: a causal transformer over a user's items, whose last state is compared with the embedding of every item.
 
 SASRec, with `model.time` TiSASRec, each with or without `model.mhc`. An item's score is the product of `item_weights` with the hidden
-state; with `model.scores=cosine` both come normed, the state over the temperature, so whoever multiplies them need not know. Shapes: B rows, L positions, T computed positions (frame.py), D width,
+state; with `model.scores=cosine` both come normed, the state over the temperature, so whoever multiplies them need not know. Shapes: B rows, L positions, T computed positions (groups.py), D width,
 N items. Items are 1 … N, 0 is padding at the end. Positions count from the start of the window, so that what a prefix says does not
 depend on what follows it.
 """
@@ -16,10 +16,12 @@ from torch.nn import functional as F
 
 from paceline.recipes.sasrec.block import Block
 from paceline.recipes.sasrec.config import Model
-from paceline.recipes.sasrec.frame import Frame, find_places
+from paceline.recipes.sasrec.frame import Frame
+from paceline.recipes.sasrec.groups import Group, find_groups
 from paceline.recipes.sasrec.hyper import HyperResidual, Streams
 from paceline.recipes.sasrec.interactions import PADDING
 from paceline.recipes.sasrec.negatives import position_keys
+from paceline.recipes.sasrec.norm import Norm
 from paceline.recipes.sasrec.relations import RelationTables
 from paceline.recipes.sasrec.rotary import build_rotation
 from paceline.recipes.sasrec.samples import Tensors
@@ -40,7 +42,7 @@ class Recommender(nn.Module):
         self.dropout = nn.Dropout(config.dropout)
         self.streams = Streams(config) if config.mhc else None
         self.blocks = nn.ModuleList(Block(config, attention, number) for number in range(config.blocks))
-        self.final_norm = nn.LayerNorm(config.width) if config.norm == "pre" else nn.Identity()
+        self.final_norm = Norm(config.width, keeps_fp32=True) if config.norm == "pre" else nn.Identity()
         self.apply(_initialise)
 
     def forward(self, batch: Tensors) -> Tensor:
@@ -57,18 +59,23 @@ class Recommender(nn.Module):
 
     def encode(self, batch: Tensors) -> tuple[Tensor, Tensor | None]:
         """Hidden states (T, D) after the last norm, and their places in the flattened (B · L); None: all of them."""
-        frame = self._build_frame(batch)
-        state = self._embed(batch["items"], frame)
+        groups = find_groups(batch["items"])
+        places_T = None if groups is None else torch.cat([group.places_T for group in groups])
+        state = self._embed(batch["items"], places_T)
         if self.streams is not None:
             state = self.streams.open(state)
-        for block in self.blocks:
-            state = block(state, frame)
+        if groups is None:
+            state = self._transform(state, self._build_frame(batch))
+        else:
+            parts = torch.split(state, [len(group.places_T) for group in groups])
+            frames = [self._build_frame(batch, group) for group in groups]
+            state = torch.cat([self._transform(part, frame) for part, frame in zip(parts, frames, strict=True)])
         if self.streams is not None:
             state = self.streams.close(state)
         hidden_TD = self.final_norm(state)
         if self._config.scores == "cosine":
             hidden_TD = F.normalize(hidden_TD.float(), dim=1) / self._config.temperature
-        return hidden_TD, frame.places_T
+        return hidden_TD, places_T
 
     def last_hidden(self, batch: Tensors) -> Tensor:
         """(B, D) in fp32: the state after each row's last item, `lengths` of them."""
@@ -76,7 +83,9 @@ class Recommender(nn.Module):
         rows, length = batch["items"].shape
         last_B = torch.arange(rows, device=hidden_TD.device) * length + batch["lengths"] - 1
         if places_T is not None:
-            last_B = torch.searchsorted(places_T, last_B)
+            index_BL = torch.zeros(rows * length, dtype=torch.int64)
+            index_BL[places_T] = torch.arange(len(places_T))
+            last_B = index_BL[last_B]
         return hidden_TD.index_select(0, last_B).float()
 
     def item_weights(self) -> Tensor:
@@ -93,26 +102,32 @@ class Recommender(nn.Module):
         deviations = [deviation for each in connections if (deviation := each.worst_deviation()) is not None]
         return {"mhc_deviation": torch.stack(deviations).amax().item(), "mhc_stream_spread": spread.item()}
 
-    def _build_frame(self, batch: Tensors) -> Frame:
+    def _transform(self, state: Tensor, frame: Frame) -> Tensor:
+        for block in self.blocks:
+            state = block(state, frame)
+        return state
+
+    def _build_frame(self, batch: Tensors, group: Group | None = None) -> Frame:
+        """What the blocks have to know of a group of rows; None: of all rows."""
         config, items_BL = self._config, batch["items"]
-        rows, length = items_BL.shape
+        rows, length = items_BL.shape if group is None else (len(group.rows_G), group.length)
         rotation = relations = None
         if config.positions == "rotary":
             rotation = build_rotation(length, config.width // config.heads, items_BL.device)
         if self.relation_tables is not None:
-            relations = self.relation_tables(batch["elapsed"], batch["scale"])
-        return Frame(rows, length, find_places(items_BL), rotation, relations)
+            times = (batch[name] if group is None else group.cut(batch[name]) for name in ("elapsed", "scale"))
+            relations = self.relation_tables(*times)
+        return Frame(rows, length, None if group is None else group.inside_T, rotation, relations)
 
-    def _embed(self, items_BL: Tensor, frame: Frame) -> Tensor:
-        items_T = items_BL.flatten()
-        if frame.places_T is not None:
-            items_T = items_T[frame.places_T]
+    def _embed(self, items_BL: Tensor, places_T: Tensor | None) -> Tensor:
+        length = items_BL.shape[1]
+        items_T = items_BL.flatten() if places_T is None else items_BL.flatten()[places_T]
         hidden_TD = self.item_embedding(items_T) * math.sqrt(self._config.width)
         if self.position_embedding is not None:
-            if frame.places_T is not None:
-                hidden_TD = hidden_TD + self.position_embedding(frame.places_T % frame.length)
+            if places_T is not None:
+                hidden_TD = hidden_TD + self.position_embedding(places_T % length)
             else:
-                positions_LD = self.position_embedding.weight[: frame.length]
+                positions_LD = self.position_embedding.weight[:length]
                 hidden_TD = (hidden_TD.unflatten(0, items_BL.shape) + positions_LD).flatten(0, 1)
         return self.dropout(hidden_TD)  # type: ignore[no-any-return]
 

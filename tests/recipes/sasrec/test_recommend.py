@@ -40,9 +40,13 @@ def test_a_user_of_the_data(build, time):
     assert {each.item for each in found.items} == {"jam", "salt"}, "three were asked for, two are left"
     scores = [each.score for each in found.items]
     assert scores == sorted(scores, reverse=True)
-    assert {each.item for each in ask(built, user="ann", top=9, keep_seen=True).items} == set(
-        ["tea", "milk", "bread", "jam", "salt"]
-    )
+    assert {each.item for each in ask(built, user="ann", top=9, keep_seen=True).items} == {
+        "tea",
+        "milk",
+        "bread",
+        "jam",
+        "salt",
+    }
 
 
 def test_a_typed_history_is_as_good_as_a_user_with_it(build):

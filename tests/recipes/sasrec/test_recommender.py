@@ -5,6 +5,7 @@ import pytest
 import torch
 from torch import nn
 
+from paceline.recipes.sasrec import groups
 from paceline.recipes.sasrec import recommender as module
 from paceline.recipes.sasrec.block import hidden_width
 from paceline.recipes.sasrec.config import Model
@@ -70,7 +71,9 @@ def test_the_order_matters(variant: dict[str, object], positions: str) -> None:
 
 @EVERY_SHAPE
 @torch.no_grad()
-def test_packed_rows_are_what_each_is_alone(variant: dict[str, object]) -> None:
+def test_packed_rows_are_what_each_is_alone(variant: dict[str, object], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whether the three rows go together or in two groups."""
+    monkeypatch.setattr(groups, "_ROWS", 2)
     model, batch = build(**variant), make_batch()
     hidden, places = model.encode(batch)
     assert places is not None
@@ -79,9 +82,7 @@ def test_packed_rows_are_what_each_is_alone(variant: dict[str, object]) -> None:
     for row, length in enumerate(batch["lengths"].tolist()):
         alone = {name: values[row : row + 1] for name, values in batch.items()}
         alone |= {name: alone[name][:, :length] for name in ("items", "targets", "elapsed")}
-        alone_hidden, alone_places = model.encode(alone)
-        assert alone_places is None
-        torch.testing.assert_close(together[row, :length], alone_hidden, rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(together[row, :length], encode_padded(model, alone)[0], rtol=1e-4, atol=1e-5)
         assert not together[row, length:].any()
 
 
@@ -92,7 +93,7 @@ def test_packed_equals_dense(variant: dict[str, object], monkeypatch: pytest.Mon
     results = []
     for dense in (False, True):
         if dense:
-            monkeypatch.setattr(module, "find_places", lambda items: None)
+            monkeypatch.setattr(module, "find_groups", lambda items: None)
         model.zero_grad()
         loss = model(batch)
         loss.backward()
@@ -103,7 +104,7 @@ def test_packed_equals_dense(variant: dict[str, object], monkeypatch: pytest.Mon
 @VARIANT
 @torch.no_grad()
 def test_nobody_looks_at_padding(variant: dict[str, object], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "find_places", lambda items: None)
+    monkeypatch.setattr(module, "find_groups", lambda items: None)
     model, batch = build(**variant), make_batch()
     is_real = batch["items"] > 0
     before = encode_padded(model, batch)[is_real]
@@ -247,11 +248,13 @@ def test_the_loss_gets_what_belongs_to_each_position() -> None:
     model(batch)
     hidden, weights, targets, keys, negatives = loss.arguments
     assert len(hidden) == len(targets) == len(keys) == int(batch["lengths"].sum())
-    assert torch.equal(targets, batch["targets"][batch["items"] > 0])
+    _, places = model.encode(batch)
+    assert torch.equal(targets, batch["targets"].flatten()[places])
+    assert sorted(places.tolist()) == batch["items"].flatten().nonzero().squeeze(1).tolist()
     assert torch.equal(negatives, batch["negatives"])
     assert weights.shape == (NUM_ITEMS + 1, 16)
     model({name: values[2:] for name, values in batch.items() if name != "negatives"})
-    assert torch.equal(loss.arguments[3], keys[LENGTH + 5 :])
+    assert torch.equal(loss.arguments[3], keys[places >= 2 * LENGTH])
     assert loss.arguments[4] is None
     model({name: values for name, values in batch.items() if name not in ("keys", "negatives")})
     assert loss.arguments[3] is None
