@@ -22,7 +22,7 @@ Batch = Any
 
 @dataclass(frozen=True)
 class Draw:
-    """What randomness may depend on: per sample its id, the seed and the epoch, and nothing else (not the rank, not the batch)."""
+    """What randomness may depend on: seed, epoch and sample, or all samples of the step; never the rank, nor its part of them."""
 
     seed: int
     epoch: int

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from paceline.errors import PacelineError
+from paceline.errors import PacelineError, UsageError
 from paceline.telemetry.reader import read_run
 
 _SHAPE = [
@@ -91,14 +91,16 @@ def summarize(measured: Sequence[Epochs]) -> list[dict[str, Any]]:
 
 
 def _run_ours(data: str | None, epochs: int, overrides: Sequence[str], root: Path) -> Epochs:
-    path = [] if data is None else [f"data.path={data}"]
-    plan = _ask([*_SHAPE, *path, *overrides])
-    length = [f"train.epochs={epochs + 1}", f"telemetry.log_every={plan}"]
-    command = [sys.executable, "-m", "paceline", "train", "sasrec", *_SHAPE, *path, *length, *overrides]
-    done = subprocess.run([*command, "--out", str(root)], capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise PacelineError("paceline train did not finish", done.stderr[-500:], shlex.join(command))
+    given = {text.partition("=")[0] for text in overrides}
+    shape = [text for text in _SHAPE if text.partition("=")[0] not in given]
+    settings = [*shape, *([] if data is None else [f"data.path={data}"]), *overrides]
+    explained = json.loads(_ask(["explain", "sasrec", *settings, "--json"]))
+    steps = explained["follows"]["steps_per_epoch"]["value"]
+    length = [f"train.epochs={epochs + 1}", f"telemetry.log_every={steps}"]
+    _ask(["train", "sasrec", *settings, *length, "--out", str(root)])
     run = read_run(root)
+    if len(run.metrics) < 2:
+        raise UsageError("no whole epoch was trained after the first", "--set", "leave train.max_steps out")
     samples = run.events_of("plan")[0]["num_samples"]
     rows = run.metrics[1:]
     positions = round(statistics.median(samples * row["units_per_s"] / row["samples_per_s"] for row in rows))
@@ -107,13 +109,13 @@ def _run_ours(data: str | None, epochs: int, overrides: Sequence[str], root: Pat
     return Epochs("paceline", seconds, positions, statistics.median(evaluations))
 
 
-def _ask(overrides: Sequence[str]) -> int:
-    """The steps of an epoch."""
-    command = [sys.executable, "-m", "paceline", "explain", "sasrec", *overrides, "--json"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+def _ask(arguments: Sequence[str]) -> str:
+    """What our own command prints; what it complains about is the caller's to mend."""
+    done = subprocess.run([sys.executable, "-m", "paceline", *arguments], capture_output=True, text=True, check=False)
     if done.returncode:
-        raise PacelineError("the configuration cannot be explained", done.stderr[-500:], shlex.join(command))
-    return int(json.loads(done.stdout)["follows"]["steps_per_epoch"]["value"])
+        what, *rest = done.stderr.strip().splitlines() or ["it said nothing"]
+        raise UsageError(f"`paceline {arguments[0]}` refused: {what}", "; ".join(line.strip() for line in rest), "")
+    return done.stdout
 
 
 def _run_rival(command: str) -> Epochs:

@@ -44,7 +44,7 @@ class Run(Section):
     name: str = key("", "A name for people; the default directory is made from the recipe and the fingerprint.")
     out: str = key("", "The run directory; empty: runs/<recipe>-<fingerprint>.")
     seed: int = key(
-        0, "Seed of initial weights, sample order, dropout and everything drawn per sample.", IDENTITY, ge=0
+        0, "Seed of initial weights, sample order, dropout and everything drawn per sample.", IDENTITY, ge=0, lt=2**63
     )
     deterministic: Bool = key(
         False, "Deterministic kernels only: needed for bitwise repeatable runs on CUDA, slower.", NUMERICS

@@ -117,6 +117,12 @@ def _take_state(context: Context, start: Start, length: Length, objective: Objec
         # A run of its own: its schedule, and its best, which must lie in its own directory.
         state.best, state.best_step, state.stale_evaluations, state.objective = None, None, 0, ""
         state.evaluated_step = None
+    if start.is_fork and state.step >= length.total_steps:
+        raise ConfigError(
+            f"nothing is left to train: it begins at step {state.step:,}, and its length is {length.total_steps:,} steps",
+            "train.epochs and train.max_steps",
+            "give a larger train.epochs or train.max_steps",
+        )
     if state.step == 0 or start.is_fork:
         state.horizon = length.total_steps
     elif state.horizon != length.total_steps and context.config.train.schedule.kind != "constant":

@@ -248,7 +248,7 @@ class Trainer:
 
     def _conclude(self, ending: Ending) -> Ending:
         """When all is saved: the other splits, of the model that the deciding one chose, and what to beat on them."""
-        chosen = load_best(self._context.layout, self.state, self._strategy.model)
+        chosen = load_best(self._context, self.state, self._strategy.model)
         for split in self._workload.splits[1:]:
             if self._evaluate(split, chosen) is None and self._evaluator.size(split):
                 return Ending("stopped", self._agreed_reason(), self.state.step)

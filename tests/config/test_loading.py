@@ -90,7 +90,7 @@ def test_a_key_like_no_other_gets_the_sections():
         ("train.max_steps=true", "an integer >= 1 or null"),
         ("train.max_steps='5'", "an integer >= 1 or null"),
         ("train.max_steps=1.5", "an integer >= 1 or null"),
-        ("run.seed=null", "an integer >= 0"),
+        ("run.seed=null", "an integer >= 0 and < 9223372036854775808"),
         ("run.deterministic=1", "true or false"),
         ("run.deterministic=yes", "true or false"),
         ("run.name=5", "a text"),

@@ -40,7 +40,7 @@ COMMON = (
 @pytest.mark.parametrize(("time", "mhc"), VARIANTS, ids=["sasrec", "sasrec-mhc", "tisasrec", "tisasrec-mhc"])
 def test_topology_resume_and_export(run_ranks, start_ranks, tmp_path: Path, time: bool, mhc: bool) -> None:
     options = (*COMMON, *VARIANTS[time, mhc], f"model.time={str(time).lower()}", f"model.mhc={str(mhc).lower()}")
-    # On one rank and on three: the same losses and the same evaluations.
+    # On one rank and on three: the same losses.
     alone = run_ranks(1, *options, name="alone")
     spread = run_ranks(3, *options, name="spread")
     for ours, theirs in zip(spread.metrics, alone.metrics, strict=True):

@@ -14,7 +14,7 @@ _SEED = 20_180
 
 
 def draw_candidates(split: Split, count: int) -> Ints:
-    """(held-out users, count) items; PADDING, which is nobody's candidate, for a user who had every item."""
+    """(held-out users, count) items; PADDING, which counts against the answer, for a user who had every item."""
     interactions = split.interactions
     draws = np.random.default_rng(_SEED).random((len(split.held_out), count))
     candidates = np.full(draws.shape, PADDING, np.int64)

@@ -1,7 +1,7 @@
 """Hidden states against every item of the catalogue: cross-entropy to train with, ranks to evaluate, the best items to recommend.
 
-The score of an item is the product of its embedding with the hidden state, in the embedding's precision whatever the autocast: half
-precision would round scores into ties. Never more scores exist at once than the budget in `parts`.
+The score of an item is the product of its embedding with the hidden state, in fp32 whatever the autocast (on a GPU by TF32 products,
+unless precision.tf32=false): half precision would round scores into ties. Never more scores exist at once than the budget in `parts`.
 
 A rank is the number of other items that are not strictly below the answer: 0 is best. Ties and NaN count against the answer, so a
 constant or broken model scores 0, never 1.
@@ -72,7 +72,10 @@ def rank_among_all(hidden_BD: Tensor, weights_ND: Tensor, answers_B: Tensor, see
 
 @torch.no_grad()
 def rank_among(hidden_BD: Tensor, weights_ND: Tensor, answers_B: Tensor, candidates_BC: Tensor) -> Tensor:
-    """The rank of each row's answer among its candidates (0: none), to which it does not itself belong."""
+    """The rank of each row's answer among its candidates, to which it does not itself belong.
+
+    A candidate that is none (0) counts as above the answer: who has none to be ranked among must not look perfect.
+    """
     ranks_B = torch.empty_like(answers_B)
     row_elements = (1 + candidates_BC.shape[1]) * weights_ND.shape[1]
     for rows in split_rows(len(answers_B), row_elements, hidden_BD.device):
@@ -80,7 +83,7 @@ def rank_among(hidden_BD: Tensor, weights_ND: Tensor, answers_B: Tensor, candida
         # Products and sums one by one: the precision of matrix products may be reduced, and gains nothing here.
         scores = (weights_ND[items] * hidden_BD[rows, None].to(weights_ND.dtype)).sum(-1)
         not_below = ~(scores[:, 1:] < scores[:, :1])
-        ranks_B[rows] = (not_below & (items[:, 1:] > 0)).sum(1)
+        ranks_B[rows] = (not_below | (items[:, 1:] == 0)).sum(1)
     return ranks_B
 
 

@@ -86,9 +86,13 @@ class Model(Section):
         "The score of an item: its embedding times the hidden state, or the cosine of the two / temperature.",
         IDENTITY,
     )
-    temperature: float = key(0.05, "For scores cosine: smaller is sharper.", IDENTITY, gt=0)
+    temperature: float = key(0.05, "For scores cosine: smaller is sharper.", IDENTITY, ge=0.001)
     time_span: int = key(
-        256, "For time: intervals are told apart up to this many units; longer ones count as this.", IDENTITY, ge=1
+        256,
+        "For time: intervals are told apart up to this many units; longer ones count as this.",
+        IDENTITY,
+        ge=1,
+        le=65_536,
     )
     time_bins: Literal["linear", "log"] = key(
         "linear", "For time: one bin per unit, or bins that widen with the interval.", IDENTITY

@@ -5,8 +5,7 @@ items [4, 1, 4, 2, 3]   cut at [0, 3] with lengths [3, 2], rows of 4   ->   [[4,
 
 from __future__ import annotations
 
-import dataclasses
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import torch
@@ -26,14 +25,20 @@ class Histories:
     """seconds since the user's first event (float64); None: the model does not look at time"""
     scale_U: Tensor | None
     """seconds per unit of each user's pace"""
+    _placed: dict[torch.device, Histories] = field(default_factory=dict, repr=False, compare=False)
 
     @property
     def device(self) -> torch.device:
         return self.items_E.device
 
     def to(self, device: torch.device) -> Histories:
-        tensors = {name: value for name, value in vars(self).items() if value is not None}
-        return dataclasses.replace(self, **{name: value.to(device) for name, value in tensors.items()})
+        """These histories there; sent once, however many sets of samples are cut out of them."""
+        if device not in self._placed:
+            parts = (self.items_E, self.elapsed_E, self.scale_U)
+            items_E, elapsed_E, scale_U = (None if part is None else part.to(device) for part in parts)
+            assert items_E is not None
+            self._placed[device] = Histories(items_E, elapsed_E, scale_U)
+        return self._placed[device]
 
     def cut_items(self, firsts_B: Tensor, lengths_B: Tensor, row_length: int) -> Tensor:
         """(B, row_length) items from each first event on, PADDING after the end."""

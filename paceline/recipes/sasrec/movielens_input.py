@@ -66,13 +66,18 @@ def read_local(name: str | None, path: Path) -> Input:
     try:
         if path.is_dir():
             path = _ratings_inside(name, path)
-        if zipfile.is_zipfile(path):
+        if zipfile.is_zipfile(path) or _begins_like_a_zip(path):  # also one that was cut off: its checksum tells
             return read_archive(_name_of(name, path), path, str(path))
         return _read_unpacked(name, path)
     except FileNotFoundError:
         raise UsageError("there is no such file", f"--from {path}", "give the archive or the file of ratings") from None
     except OSError as error:
         raise UsageError(f"cannot read there ({error.strerror})", f"--from {path}", "check its permissions") from error
+
+
+def _begins_like_a_zip(path: Path) -> bool:
+    with open(path, "rb") as stream:
+        return stream.read(2) == b"PK"
 
 
 def read_archive(name: str, path: Path, origin: str) -> Input:

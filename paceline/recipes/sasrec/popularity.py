@@ -13,7 +13,7 @@ def rank_by_popularity(split: Split, name: str, mask_seen: bool, candidates: Int
     counts = split.train_counts()
     items = split.interactions.items[split.answers(name)] - 1
     if candidates is not None:
-        is_rival = (candidates != PADDING) & (counts[candidates - 1] >= counts[items][:, None])
+        is_rival = (candidates == PADDING) | (counts[candidates - 1] >= counts[items][:, None])
         among: Ints = np.count_nonzero(is_rival, axis=1)
         return among
     # Sorted counts answer this for all users at once, without a score per user and item.

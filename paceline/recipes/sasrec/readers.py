@@ -27,6 +27,10 @@ from paceline.recipes.sasrec.source import detect_format, find_file, first_line,
 
 _CHUNK_BYTES = 32 * 2**20
 _LONGEST_NAME = 256
+_TIME = ("timestamp", "time", "datetime", "date", "unix_time")
+"""columns that look like the time: passed over without a word, data would seem to have none"""
+_MOST_PLACES = 2**22
+"""that are worked out at once, to bound what they take"""
 _LONGEST_SHOWN = 80
 _LATEST = 2.0**63
 """Nanoseconds since 1970 fit below it; a larger number is a mistake, and its intervals would lose their digits."""
@@ -103,7 +107,7 @@ def _find_columns(file: Path, format: str) -> _Columns:
     )
     missing = [name for name in wanted[:2] if name not in header]
     # A time under another type would silently turn the order of time into the order of the file.
-    mistyped = [name for name in header if name.split(":")[0] == "timestamp" and name != wanted[2]]
+    mistyped = [name for name in header if name.split(":")[0].lower() in _TIME and name != wanted[2]]
     if missing or mistyped or len(set(header)) < len(header):
         fault = (
             f"lacks the column {' and '.join(missing)}"
@@ -211,9 +215,13 @@ class _Cutter:
                 self._refuse(int(lines[np.argmax(wrong)]), f"the {what} {fault}")
         width = int(lengths.max(initial=1))
         within = np.arange(width)
-        grid = np.minimum(starts[:, None] + within, len(self._data) - 1)
-        letters = np.where(within < lengths[:, None], self._data[grid], 0).astype(np.uint8)
-        return np.ascontiguousarray(letters).view(f"S{width}").ravel()
+        letters = np.zeros((len(starts), width), np.uint8)
+        at_once = max(1, _MOST_PLACES // width)  # a single long name makes all of them wide
+        for begin in range(0, len(starts), at_once):
+            some = slice(begin, begin + at_once)
+            grid = np.minimum(starts[some, None] + within, len(self._data) - 1)
+            letters[some] = np.where(within < lengths[some, None], self._data[grid], 0)
+        return letters.view(f"S{width}").ravel()
 
     def _trim(self, starts: Ints, ends: Ints) -> tuple[Ints, Ints]:
         while (leads := (starts < ends) & (self._data[starts] == _SPACE)).any():

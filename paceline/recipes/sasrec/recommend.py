@@ -47,23 +47,17 @@ def recommend(
         found = top_items(model.last_hidden(batch), model.item_weights(), min(top, num_left), seen)
     scores, items = (values[0].tolist() for values in found)
     titles = read_titles(config.data.path, config.data.format) if config.data.path else Titles()
-    name_of = _Namer(interactions.item_names, titles)
+
+    def name_of(item: int, score: float | None) -> Recommended:
+        name = interactions.item_names[item - 1].decode()
+        return Recommended(name, titles.get(name), score)
+
     return Recommendation(
         user,
         [name_of(item, None) for item in had.tolist()],
         [name_of(item, score) for item, score in zip(items, scores, strict=True)],
         note=titles.problem,
     )
-
-
-class _Namer:
-    def __init__(self, names: Names, titles: dict[str, str]) -> None:
-        self._names = names
-        self._titles = titles
-
-    def __call__(self, item: int, score: float | None) -> Recommended:
-        name = self._names[item - 1].decode()
-        return Recommended(name, self._titles.get(name), score)
 
 
 def _cut(histories: Histories, user: int, begin: int, end: int, max_length: int) -> dict[str, torch.Tensor]:

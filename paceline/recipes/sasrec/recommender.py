@@ -1,9 +1,10 @@
 """The model: a causal transformer over a user's items, whose last state is compared with the embedding of every item.
 
 SASRec, with `model.time` TiSASRec, each with or without `model.mhc`. An item's score is the product of `item_weights` with the hidden
-state; with `model.scores=cosine` both come normed, the state over the temperature, so whoever multiplies them need not know. Shapes: B rows, L positions, T computed positions (groups.py), D width,
-N items. Items are 1 … N, 0 is padding at the end. Positions count from the start of the window, so that what a prefix says does not
-depend on what follows it.
+state; with `model.scores=cosine` both come normed, the state over the temperature, so whoever multiplies them need not know.
+
+Shapes: B rows, L positions, T computed positions (groups.py), D width, N items. Items are 1 … N, 0 is padding at the end. Positions count
+from the start of the window, so that what a prefix says does not depend on what follows it.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from paceline.recipes.sasrec.parts import Gradients, sum_parts
 
-Draw = Callable[[Tensor, Tensor], Tensor]
+DrawNegatives = Callable[[Tensor, Tensor], Tensor]
 """(keys_C, answers_C) -> negatives (C, K)"""
 Settle = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
 """(scores of the answers (C,), scores of the negatives (K, C), negatives (K, C) or (K, 1), answers_C) -> losses_C.
@@ -29,7 +29,7 @@ In place, both scores become the loss's slopes by them: at the sizes of this fil
 
 def sum_with_own(
     settle: Settle,
-    draw: Draw,
+    draw: DrawNegatives,
     count: int,
     hidden_TD: Tensor,
     weights_ND: Tensor,

@@ -22,7 +22,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from paceline.recipes.sasrec.candidates import draw_candidates
 from paceline.recipes.sasrec.config import SasrecConfig
 from paceline.recipes.sasrec.histories import Histories
 from paceline.recipes.sasrec.interactions import Ints
@@ -39,6 +38,9 @@ Tensors = dict[str, Tensor]
 class _Samples:
     """Samples cut out of users' histories."""
 
+    _longest: int
+    """of all samples"""
+
     def __init__(self, histories: Histories, placement: str) -> None:
         self._histories = histories
         self._placement = placement
@@ -50,6 +52,9 @@ class _Samples:
         placed = copy.copy(self)
         placed._histories = self._histories.to(device)
         return placed
+
+    def _row_length(self, lengths: Ints) -> int:
+        return self._longest if self._histories.device.type == "cuda" else int(lengths.max(initial=1))
 
     def _send(self, *numbers: Ints) -> tuple[Tensor, ...]:
         """In one transfer to where the histories are."""
@@ -77,8 +82,7 @@ class TrainSet(_Samples):
         windows, histories = self._windows, self._histories
         lengths = windows.lengths[chosen]
         firsts = windows.firsts(chosen, uniform(mix(keys)).numpy())
-        is_static = histories.device.type == "cuda"
-        row_length = self._longest if is_static else int(lengths.max(initial=1))
+        row_length = self._row_length(lengths)
         firsts_B, lengths_B, users_B, keys_B = self._send(firsts, lengths, windows.users[chosen], keys.numpy())
         batch = histories.cut(firsts_B, lengths_B, users_B, row_length)
         batch["targets"] = histories.cut_items(firsts_B + 1, lengths_B, row_length)
@@ -96,23 +100,26 @@ class EvaluationSet(_Samples):
     ranked among (evaluate.candidates=sampled). Both are 0 after the end.
     """
 
-    def __init__(self, split: Split, name: str, histories: Histories, config: SasrecConfig) -> None:
+    def __init__(
+        self, split: Split, name: str, histories: Histories, candidates: Ints | None, config: SasrecConfig
+    ) -> None:
         super().__init__(histories, config.data.placement)
         self._users = split.held_out
         self._answers = split.answers(name)
         self._begins = split.interactions.offsets[split.held_out]
         self._max_length = config.data.max_length
         self._mask_seen = config.evaluate.mask_seen
-        is_sampled = config.evaluate.candidates == "sampled"
-        self._candidates = draw_candidates(split, config.evaluate.num_candidates) if is_sampled else None
+        self._candidates = None if candidates is None else torch.from_numpy(candidates)
+        self._longest = min(self._max_length, int((self._answers - self._begins).max(initial=1)))
 
     def __len__(self) -> int:
         return len(self._answers)
 
-    @property
-    def candidates(self) -> Ints | None:
-        """What each answer is ranked among; None: the whole catalogue."""
-        return self._candidates
+    def on_device(self, device: torch.device) -> Self | None:
+        placed = super().on_device(device)
+        if placed is not None and self._candidates is not None:
+            placed._candidates = self._candidates.to(device)
+        return placed
 
     def fetch(self, ids: Sequence[int], draw: Draw) -> Tensors:
         chosen = np.asarray(ids, np.int64)
@@ -121,10 +128,11 @@ class EvaluationSet(_Samples):
         places = self._send(answers - lengths, lengths, self._users[chosen], answers, begins, answers - begins)
         firsts_B, lengths_B, users_B, answers_B, begins_B, histories_B = places
         histories = self._histories
-        batch = histories.cut(firsts_B, lengths_B, users_B, int(lengths.max(initial=1)))
+        batch = histories.cut(firsts_B, lengths_B, users_B, self._row_length(lengths))
         batch |= {"lengths": lengths_B, "answers": histories.items_E[answers_B]}
         if self._mask_seen:
             batch["seen"] = histories.cut_items(begins_B, histories_B, int((answers - begins).max(initial=1)))
         if self._candidates is not None:
-            batch["candidates"] = torch.from_numpy(self._candidates[chosen]).to(histories.device, non_blocking=True)
+            (chosen_B,) = self._send(chosen)
+            batch["candidates"] = self._candidates[chosen_B]
         return batch

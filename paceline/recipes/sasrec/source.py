@@ -11,6 +11,7 @@ import difflib
 import hashlib
 import json
 import os
+import shlex
 import stat
 from pathlib import Path
 
@@ -87,8 +88,11 @@ def identify_generated(version: int, **parameters: int) -> str:
 
 
 def _nearest(file: Path) -> str:
+    if file.name in ("ml-1m.inter", "ml-100k.inter"):
+        place = "" if file.parent.parts[-2:] == ("data", file.stem) else f" --out {shlex.quote(str(file.parent))}"
+        return f"type `paceline prepare movielens {file.stem}{place}`, or give another file as data.path"
     try:
-        names = os.listdir(file.parent)
+        names = [name for name in os.listdir(file.parent) if not name.endswith((".item", ".user", ".json"))]
     except OSError:
         return _DO
     near = difflib.get_close_matches(file.name, names, n=1)

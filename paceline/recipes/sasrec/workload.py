@@ -10,6 +10,7 @@ import torch
 
 from paceline.errors import ConfigError, DataError
 from paceline.recipes.sasrec.block import hidden_width
+from paceline.recipes.sasrec.candidates import draw_candidates
 from paceline.recipes.sasrec.catalogue import rank_among, rank_among_all
 from paceline.recipes.sasrec.config import Data, Loss, SasrecConfig
 from paceline.recipes.sasrec.generate import generate_interactions
@@ -38,13 +39,17 @@ class SasrecWorkload:
         self._config = config
         self.has_static_shapes = config.data.placement == "device"
         self._split = load_split(config.data)
-        _check_time(config, self._split.interactions)
+        _check_against_data(config, self._split.interactions)
         self._num_items = self._split.interactions.num_items
         self._histories = place_histories(self._split, config.model.time)
         self._windows = Windows(self._split, config.data.max_length, is_random=config.data.window == "random")
         self._frequencies = _frequencies(config.loss, self._split, self._windows)
         self._train = TrainSet(self._histories, self._windows, self._step_negatives(), config)
-        self._evaluation = {name: EvaluationSet(self._split, name, self._histories, config) for name in SPLITS}
+        is_sampled = config.evaluate.candidates == "sampled"
+        self._candidates = draw_candidates(self._split, config.evaluate.num_candidates) if is_sampled else None
+        self._evaluation = {
+            name: EvaluationSet(self._split, name, self._histories, self._candidates, config) for name in SPLITS
+        }
         self.metric_names: Sequence[str] = metric_names(config.evaluate.top_k)
         self.objective = Objective(f"ndcg_{config.evaluate.top_k[0]}", "max")
 
@@ -77,8 +82,7 @@ class SasrecWorkload:
         return compute_metrics(outputs["rank"], self._num_ranked, self._config.evaluate.top_k)
 
     def baseline(self, split: str, num_samples: int) -> tuple[str, Mapping[str, float]]:
-        candidates = self._evaluation[split].candidates
-        ranks = rank_by_popularity(self._split, split, self._config.evaluate.mask_seen, candidates)[:num_samples]
+        ranks = rank_by_popularity(self._split, split, self._config.evaluate.mask_seen, self._candidates)[:num_samples]
         return "popularity", compute_metrics(ranks, self._num_ranked, self._config.evaluate.top_k)
 
     def observe(self, model: torch.nn.Module) -> Mapping[str, float]:
@@ -161,7 +165,14 @@ def _load(data: Data) -> Interactions:
     return drop_short_users(interactions, data.min_events)
 
 
-def _check_time(config: SasrecConfig, interactions: Interactions) -> None:
+def _check_against_data(config: SasrecConfig, interactions: Interactions) -> None:
+    evaluate = config.evaluate
+    if evaluate.candidates == "sampled" and evaluate.num_candidates >= interactions.num_items:
+        raise ConfigError(
+            f"evaluate.num_candidates={evaluate.num_candidates} of a catalogue of {interactions.num_items} items",
+            "evaluate.num_candidates",
+            "give a smaller number, or set evaluate.candidates=all",
+        )
     if config.model.time and interactions.times is None:
         raise ConfigError(
             "model.time=true needs the time of every event, and this data has none",

@@ -161,7 +161,7 @@ def test_ranks_agree_with_the_definition(rows_at_once):
 def test_ranks_among_candidates_agree_with_the_definition(monkeypatch):
     scores, answers, candidates = make_scores()
     expected = [
-        sum(1 for item in row if item and not mine[item - 1] < mine[answer - 1])
+        sum(1 for item in row if not item or not mine[item - 1] < mine[answer - 1])
         for mine, answer, row in zip(scores.tolist(), answers.tolist(), candidates.tolist(), strict=True)
     ]
     assert rank_among(scores, unit_weights(), answers, candidates).tolist() == expected

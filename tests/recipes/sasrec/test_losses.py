@@ -293,3 +293,19 @@ def test_a_loss_has_no_state():
         loss = build_loss(Loss(kind=kind, negatives="popularity"), NUM_ITEMS, popularity())
         assert not list(loss.parameters())
         assert not loss.state_dict()
+
+
+@pytest.mark.parametrize(("kind", "calibration"), [("bce", 0.75), ("gbce", 0.0), ("gbce", 1.0)])
+def test_told_no_of_every_other_item_once_it_is_the_loss_over_the_catalogue(kind, calibration):
+    """The limit of the binary losses: all items sampled, each once; gbce's power is 1 there whatever the calibration."""
+    num_items, rows = 12, 30
+    hidden, weights = draw((rows, 8), 0), draw((num_items + 1, 8), 1)
+    targets = torch.randint(1, num_items + 1, (rows,), generator=torch.Generator().manual_seed(2))
+    config = Loss(kind=kind, num_negatives=num_items, shared=True, calibration=calibration)
+    frequencies = torch.full((num_items,), 1 / num_items, dtype=torch.float64)
+    loss = build_loss(config, num_items, frequencies)
+    sampled = loss(hidden, weights, targets, None, torch.arange(1, num_items + 1))
+    scores = hidden @ weights[1:].T
+    is_answer = F.one_hot(targets - 1, num_items).to(scores.dtype)
+    whole = F.binary_cross_entropy_with_logits(scores, is_answer, reduction="sum")
+    torch.testing.assert_close(sampled, whole, rtol=1e-5, atol=1e-5)

@@ -234,3 +234,13 @@ def test_real_ties_keep_file_order(real_data):
     for user, item, _, _time in sorted(rows, key=lambda row: float(row[3])):
         expected.setdefault(user, []).append(item)
     assert events(read_interactions(str(path))) == expected
+
+
+def test_one_long_name_among_many_short_ones(tmp_path, monkeypatch):
+    """Names are cut out some at a time, whatever the longest makes of their width."""
+    monkeypatch.setattr(readers, "_MOST_PLACES", 1000)
+    path, long = tmp_path / "data.txt", "x" * 250
+    path.write_text("".join(f"{user} {item}\n" for user in ("a", long, "b") for item in range(30)))
+    interactions = readers.read_interactions(path, "text")
+    assert sorted(interactions.user_names.tolist()) == [b"a", b"b", long.encode()]
+    assert interactions.num_events == 90

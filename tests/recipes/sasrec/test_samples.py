@@ -6,7 +6,7 @@ import torch
 
 from paceline.recipes.sasrec.config import SasrecConfig
 from paceline.recipes.sasrec.workload import SasrecWorkload
-from paceline.workload import Draw
+from paceline.workload import Draw, Setting
 
 DRAW = Draw(seed=3, epoch=1, batch=[])
 
@@ -131,3 +131,22 @@ def test_shared_negatives_are_those_of_the_step_on_every_rank(negatives):
     assert not torch.equal(mine, train.fetch([4, 9], other)["negatives"])
     if negatives == "in_batch":
         assert set(mine.tolist()) <= set(train.fetch([4, 9, 20, 33], step)["targets"].ravel().tolist())
+
+
+@pytest.mark.parametrize("negatives", ["popularity", "in_batch"])
+@pytest.mark.parametrize("window", ["last", "random"])
+def test_what_is_held_out_is_no_negative(build, negatives, window):
+    """Items 5 and 9 occur in held-out events alone: how often others are drawn must not know of them, nor may they be drawn."""
+    loss = {"kind": "sampled_softmax", "negatives": negatives, "shared": True, "num_negatives": 500}
+    workload = build({"window": window}, loss=loss)
+    drawn = {
+        item
+        for epoch in range(4)
+        for item in workload.train_set().fetch([0], Draw(3, epoch, [0, 1, 2]))["negatives"].tolist()
+    }
+    assert drawn <= {1, 2, 3, 4, 6, 7, 8}
+    log_frequencies = workload.build_model(Setting(torch.device("cpu"), "sdpa")).loss.log_frequencies_N[1:]
+    assert (
+        (log_frequencies == -torch.inf).nonzero().squeeze(1).tolist() == [4, 8] if negatives == "popularity" else True
+    )
+    assert log_frequencies.exp().sum().item() == pytest.approx(1)

@@ -248,3 +248,17 @@ def test_real_data_splits(real_data):
     workload = build({"path": str(real_data / "ml-1m.txt"), "max_length": 200})
     assert len(workload.train_set()) == len(workload.evaluation_set("test")) == 6040
     assert workload.details()["longest"] == 2277
+
+
+def test_who_had_everything_does_not_look_perfect(tmp_path):
+    """The old protocol has nothing to rank such a user's answer among."""
+    path = tmp_path / "all.txt"
+    path.write_text("".join(f"{user} {item}\n" for user in range(20) for item in range(5)))
+    workload = build({"path": str(path)}, evaluate={"candidates": "sampled", "num_candidates": 3, "top_k": [1]})
+    assert evaluate(workload, build_model(workload))["hr_1"] == 0
+    assert workload.baseline("test", 10**9)[1]["hr_1"] == 0
+
+
+def test_more_candidates_than_items_are_refused():
+    with pytest.raises(ConfigError, match="of a catalogue of 40 items"):
+        build(evaluate={"candidates": "sampled", "num_candidates": 40})
