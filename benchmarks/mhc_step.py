@@ -1,10 +1,11 @@
-"""What mHC adds to a training step on one GPU: forward and backward of a chain of connections around layers that do nothing.
+"""What mHC adds to a training step on one GPU, by CUDA events: medians over replays of a CUDA graph, forward and backward.
 
-python benchmarks/mhc_step.py --width 128
-python benchmarks/mhc_step.py --kernels --search 40
+python benchmarks/mhc_step.py --kernels              # streams in fp32
+python benchmarks/mhc_step.py --dtype bfloat16 --search 40
 
-Each figure is the median over replays of a CUDA graph, per connection, by CUDA events: hyper.py's tensor functions beside the fused
-kernels, with the streams in fp32 and in bf16. --kernels lists the time of each kernel, --search tries other tiles for so many seconds.
+First the whole model's step without and with mHC, in bf16 autocast, without the optimizer; then one connection, in a chain of them
+around layers that do nothing: the fused kernels, and with --plain hyper.py's tensor functions. --kernels lists the time of each kernel,
+--search tries other tiles for so many seconds. Compiling the kernels takes half a minute, once.
 """
 
 from __future__ import annotations
@@ -22,19 +23,23 @@ from torch import Tensor
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from paceline.recipes.sasrec import hyper, hyper_fused
+from paceline.recipes.sasrec.config import Loss, Model
 from paceline.recipes.sasrec.hyper_fused import TILES, Tile, fused_read, fused_write
+from paceline.recipes.sasrec.losses import build_loss
+from paceline.recipes.sasrec.recommender import Recommender
 
 ITERATIONS = 20
 CHAIN = 4
 OTHERS = {
-    "read_backward": [Tile(32, 64, 8), Tile(32, 32, 4), Tile(64, 32, 8), Tile(16, 128, 8)],
-    "dots": [Tile(32, 32, 8), Tile(8, 32, 2), Tile(16, 32, 4, 3), Tile(8, 64, 4)],
-    "project": [Tile(64, 64, 4, 3), Tile(32, 64, 4, 3), Tile(64, 32, 4, 4), Tile(128, 32, 8, 3)],
-    "project_backward": [Tile(64, 64, 4, 3), Tile(32, 128, 4, 3), Tile(64, 64, 8, 3), Tile(32, 64, 4, 4)],
-    "write": [Tile(16, 128, 4), Tile(16, 64, 4), Tile(4, 128, 4), Tile(32, 64, 8)],
-    "write_backward": [Tile(16, 64, 4), Tile(32, 32, 8), Tile(8, 128, 4)],
-    "read": [Tile(8, 128, 4), Tile(16, 64, 4), Tile(4, 128, 4)],
+    "project": [Tile(8, 32, 2), Tile(16, 32, 4)],
+    "write": [Tile(16, 128, 4), Tile(4, 128, 4)],
+    "write_backward": [Tile(8, 32, 1), Tile(8, 32, 2), Tile(16, 32, 4)],
+    "dots": [Tile(8, 32, 1), Tile(8, 32, 2), Tile(16, 32, 4)],
+    "read_backward": [Tile(2, 128, 1), Tile(8, 128, 2)],
+    "project_backward": [Tile(64, 64, 4, 3), Tile(32, 32, 4, 4), Tile(32, 64, 4, 4)],
 }
+ITEMS, ROWS, LENGTH = 3_416, 128, 200
+"""of the whole model's step"""
 
 Connection = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
 
@@ -49,7 +54,29 @@ def fused(x_TnD: Tensor, project_MK: Tensor, gates_3: Tensor, bias_M: Tensor) ->
     return fused_write(mixed_TnD, post_nT, res_nnT, read_TD)
 
 
-def build_step(connection: Connection, arguments: argparse.Namespace, dtype: torch.dtype) -> Callable[[], object]:
+def build_model_step(arguments: argparse.Namespace, mhc: bool) -> Callable[[], object]:
+    torch.manual_seed(0)
+    config = Model(
+        width=arguments.width,
+        mhc=mhc,
+        streams=arguments.streams,
+        positions="rotary",
+        mhc_fp32=arguments.dtype == "float32",
+    )
+    model = Recommender(ITEMS, LENGTH, config, build_loss(Loss(), ITEMS, None), "sdpa").cuda().train()
+    events_BL = torch.randint(1, ITEMS + 1, (ROWS, LENGTH + 1), device="cuda")
+    batch = {"items": events_BL[:, :-1].contiguous(), "targets": events_BL[:, 1:].contiguous()}
+
+    def step() -> object:
+        with torch.autocast("cuda", torch.bfloat16, cache_enabled=False):
+            loss = model(batch) / batch["targets"].numel()
+        return torch.autograd.grad(loss, list(model.parameters()))
+
+    return step
+
+
+def build_step(connection: Connection, arguments: argparse.Namespace) -> Callable[[], object]:
+    dtype = getattr(torch, arguments.dtype)
     generator = torch.Generator("cuda").manual_seed(0)
     tokens, n, width = arguments.tokens, arguments.streams, arguments.width
     numbers = 2 * n + n * n
@@ -79,7 +106,7 @@ def build_step(connection: Connection, arguments: argparse.Namespace, dtype: tor
 
 
 def measure_us(step: Callable[[], object], replays: int = 30) -> float:
-    """Median microseconds per connection."""
+    """Median microseconds of a step."""
     side = torch.cuda.Stream()
     side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):
@@ -96,24 +123,26 @@ def measure_us(step: Callable[[], object], replays: int = 30) -> float:
         graph.replay()
         end.record()
         end.synchronize()
-        times.append(begin.elapsed_time(end) * 1000 / CHAIN)
+        times.append(begin.elapsed_time(end) * 1000)
     del kept
     return statistics.median(times[5:])
 
 
-def print_kernels(step: Callable[[], object]) -> None:
+def print_kernels(step: Callable[[], object], parts: int) -> None:
+    """Of each kernel the time of a launch, how often it is launched in a step's part, and the product."""
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
         for _ in range(5):
             step()
         torch.cuda.synchronize()
     events = [event for event in profile.key_averages() if event.self_device_time_total > 0]
     for event in sorted(events, key=lambda event: -event.self_device_time_total):
-        each_us = event.self_device_time_total / event.count
-        print(f"    {each_us:8.1f} µs × {event.count / 5 / CHAIN:.2g}  {event.key[:90]}")
+        each_us, launches = event.self_device_time_total / event.count, event.count / 5 / parts
+        if each_us * launches >= 1:
+            print(f"    {each_us:8.1f} µs × {launches:<4.3g} = {each_us * launches:7.1f}  {event.key[:90]}")
 
 
-def search(arguments: argparse.Namespace, dtype: torch.dtype, seconds: float) -> None:
-    step, until = build_step(fused, arguments, dtype), time.monotonic() + seconds
+def search(step: Callable[[], object], seconds: float) -> None:
+    until = time.monotonic() + seconds
     for name, others in OTHERS.items():
         usual, found = TILES[name], []
         for tile in [usual, *others]:
@@ -121,7 +150,7 @@ def search(arguments: argparse.Namespace, dtype: torch.dtype, seconds: float) ->
                 break
             TILES[name] = tile
             try:
-                found.append((measure_us(step, 15), tuple(tile)))
+                found.append((measure_us(step, 15) / CHAIN, tuple(tile)))
             except Exception as error:  # too many registers, or too much shared memory: the next one, please
                 found.append((float("inf"), (*tile, type(error).__name__)))
         TILES[name] = usual
@@ -133,27 +162,35 @@ def main() -> None:
     parser.add_argument("--tokens", type=int, default=25_600)
     parser.add_argument("--width", type=int, default=128)
     parser.add_argument("--streams", type=int, default=4)
+    parser.add_argument("--dtype", choices=("float32", "bfloat16"), default="float32", help="of the streams")
+    parser.add_argument("--plain", action="store_true", help="measure the tensor functions too")
     parser.add_argument("--kernels", action="store_true", help="the time of each kernel")
-    parser.add_argument(
-        "--search", type=float, default=0, metavar="SECONDS", help="try other tiles, per type of the streams"
-    )
+    parser.add_argument("--search", type=float, default=0, metavar="SECONDS", help="try other tiles")
     arguments = parser.parse_args()
     assert hyper_fused.fused_available(torch.empty(1, arguments.streams, arguments.width, device="cuda"))
+    # As the engine does with precision.tf32.
+    torch.backends.cuda.matmul.allow_tf32 = True
     print(
-        f"{torch.cuda.get_device_name()}, torch {torch.__version__}: {arguments.tokens} tokens, "
-        f"{arguments.streams} streams, width {arguments.width}"
+        f"{torch.cuda.get_device_name()}, torch {torch.__version__}: {arguments.streams} streams in {arguments.dtype}, "
+        f"width {arguments.width}"
     )
-    for dtype in (torch.float32, torch.bfloat16):
-        ours = build_step(fused, arguments, dtype)
-        fused_us, plain_us = measure_us(ours), measure_us(build_step(plain, arguments, dtype))
-        print(
-            f"{dtype}: fused {fused_us:.1f} µs, plain {plain_us:.1f} µs per connection, forward and backward",
-            flush=True,
-        )
-        if arguments.kernels:
-            print_kernels(ours)
-        if arguments.search:
-            search(arguments, dtype, arguments.search)
+    without, with_mhc = (build_model_step(arguments, mhc) for mhc in (False, True))
+    without_us, with_us = measure_us(without), measure_us(with_mhc)
+    print(
+        f"whole model: {without_us:.0f} µs without, {with_us:.0f} µs with mHC: {with_us - without_us:+.0f} µs, "
+        f"× {with_us / without_us:.3f}",
+        flush=True,
+    )
+    if arguments.kernels:
+        print_kernels(with_mhc, 1)
+    step = build_step(fused, arguments)
+    print(f"a connection: {measure_us(step) / CHAIN:.1f} µs of {arguments.tokens} tokens", flush=True)
+    if arguments.kernels:
+        print_kernels(step, CHAIN)
+    if arguments.plain:
+        print(f"by tensor functions: {measure_us(build_step(plain, arguments)) / CHAIN:.1f} µs", flush=True)
+    if arguments.search:
+        search(step, arguments.search)
 
 
 if __name__ == "__main__":

@@ -170,8 +170,12 @@ def test_the_recipe_trains_alike_with_and_without_graphs(tmp_path: Path, overrid
     assert_close(*(losses(run) for run in runs), 1e-5 if "fp32" in overrides[0] else 1e-2)
 
 
-def test_a_killed_run_ends_with_the_same_bits(tmp_path: Path) -> None:
-    options = ("train.graph=true", "precision.mode=bf16")
+@pytest.mark.parametrize("time", [False, True], ids=["sasrec", "tisasrec"])
+@pytest.mark.parametrize("mhc", [False, True], ids=["plain", "mhc"])
+def test_a_killed_run_ends_with_the_same_bits(tmp_path: Path, time: bool, mhc: bool) -> None:
+    """All four variants of the recipe, in bf16, with samples on the device."""
+    variant = (f"model.time={str(time).lower()}", f"model.mhc={str(mhc).lower()}")
+    options = ("train.graph=true", "precision.mode=bf16", "data.placement=device", "data.num_workers=0", *variant)
     reference = train_for_long(tmp_path / "reference", 1, *options)
     root = tmp_path / "run"
     kill_a_rank(root, 130, 1, *options)

@@ -1,6 +1,7 @@
 """mHC's kernels against the formulas in float64, and what training asks of them besides: the same bits again, and capture in a graph.
 
-Without a GPU, in Triton's interpreter (pip install triton "numpy<2.4"): TRITON_INTERPRET=1 pytest --noconftest tests/gpu/test_hyper_kernels.py
+Without a GPU, in Triton's interpreter (pip install triton "numpy<2.4"), two minutes:
+TRITON_INTERPRET=1 pytest --noconftest -W ignore::DeprecationWarning tests/gpu/test_hyper_kernels.py
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from paceline.recipes.sasrec.hyper_ends import fused_close, fused_open
 from paceline.recipes.sasrec.hyper_fused import fused_available, fused_read, fused_write
 
 pytestmark = [pytest.mark.gpu, pytest.mark.timeout(300)]
@@ -154,12 +156,43 @@ def test_streams_that_were_expanded_and_a_gradient_that_was():
         torch.testing.assert_close(mine.cpu().double(), right, rtol=1e-3, atol=1e-4, msg=name)
 
 
+def pass_ends(tokens: int, streams: int, width: int, dtype: torch.dtype, is_fused: bool) -> list[Tensor]:
+    """Streams opened and, pulled apart, closed again; of the fused kernels, or of the formulas in float64: values and gradients."""
+    generator = torch.Generator().manual_seed(tokens + streams + width)
+    shapes = (tokens, width), (streams, width), (tokens, streams, width), (streams,), (tokens, width)
+    device, exact = (DEVICE, torch.float32) if is_fused else ("cpu", torch.float64)
+    hidden, offset, apart, weight, gradient = (
+        torch.randn(shape, generator=generator).to(device, exact) for shape in shapes
+    )
+    leaves = [leaf.requires_grad_() for leaf in (hidden, offset, weight)]
+    opened = fused_open(hidden, offset, dtype) if is_fused else hidden[:, None] + offset
+    x = opened * (1 + apart**2).to(opened.dtype)
+    closed = fused_close(x, weight) if is_fused else torch.einsum("n,tnd->td", weight, x)
+    return [opened.detach(), closed.detach(), *torch.autograd.grad(closed, leaves, gradient.to(closed.dtype))]
+
+
+@pytest.mark.parametrize(
+    ("tokens", "streams", "width"),
+    [(1, 4, 64), (37, 2, 50), (19, 4, 200), pytest.param(25_599, 4, 128, marks=on_gpu)],
+)
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-5), (torch.bfloat16, 1e-2)])
+def test_streams_begin_and_end_as_the_formulas_say(tokens, streams, width, dtype, tolerance):
+    ours = pass_ends(tokens, streams, width, dtype, is_fused=True)
+    assert ours[0].dtype == ours[1].dtype == dtype
+    theirs = pass_ends(tokens, streams, width, dtype, is_fused=False)
+    for name, mine, right in zip(("opened", "closed", "d hidden", "d offset", "d weight"), ours, theirs, strict=True):
+        error = ((mine.cpu().double() - right).norm() / right.norm()).item()
+        assert error < tolerance, (name, error)
+
+
 @on_gpu
 def test_the_same_input_gives_the_same_bits():
     leaves = draw(25_600, 4, 128)
     first, again = (run(fused, leaves, 20, torch.float32, DEVICE) for _ in range(2))
     for name, one, other in zip(NAMES, first, again, strict=True):
         assert torch.equal(one, other), name
+    first, again = (pass_ends(25_600, 4, 128, torch.float32, is_fused=True) for _ in range(2))
+    assert all(torch.equal(one, other) for one, other in zip(first, again, strict=True))
 
 
 @on_gpu

@@ -30,7 +30,9 @@ HARD = (
 
 
 def command(root: Path, nproc: int, *overrides: str) -> list[str]:
-    options = [*tiny(*HARD, *overrides), "--nproc", str(nproc), "--out", str(root)]
+    given = {text.partition("=")[0] for text in overrides}
+    hard = [text for text in HARD if text.partition("=")[0] not in given]
+    options = [*tiny(*hard, *overrides), "--nproc", str(nproc), "--out", str(root)]
     return [sys.executable, "-m", "paceline", "train", "sasrec", *options]
 
 

@@ -22,7 +22,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from paceline.recipes.sasrec.config import Model
+from paceline.recipes.sasrec.hyper_ends import fused_close, fused_open
 from paceline.recipes.sasrec.hyper_fused import fused_available, fused_read, fused_write
+from paceline.recipes.sasrec.norm import Norm
+from paceline.recipes.sasrec.seen import Seen
 from paceline.recipes.sasrec.sinkhorn import sinkhorn
 
 _EPSILON = 1e-6
@@ -32,8 +35,6 @@ _STAY = 0.9
 """the share of a stream that stays in it at first, when a layer mixes streams"""
 _TILT = 0.25
 """how far apart the biases are with which a layer writes to neighbouring streams at first"""
-_OBSERVED = 256
-"""positions of a forward whose streams are kept to be looked at"""
 
 
 def project_streams(x_TnD: Tensor, project_MK: Tensor) -> Tensor:
@@ -75,28 +76,33 @@ class Streams(nn.Module):
         self._fp32 = config.mhc_fp32
         self.offset_embedding = nn.Parameter(torch.randn(config.streams, config.width) * 0.02)
         self.bias = nn.Parameter(_centred(config.streams))
-        self._last: Tensor | None = None
+        self._seen = Seen(empty=0.0)
 
     def open(self, hidden_TD: Tensor) -> Tensor:
         """(T, n, D), in fp32, or with model.mhc_fp32=false in autocast's type: the streams' type decides how they are mixed."""
-        x_TnD = hidden_TD[:, None] + self.offset_embedding
-        device_type = x_TnD.device.type
+        device_type, dtype = hidden_TD.device.type, self.offset_embedding.dtype
         if not self._fp32 and torch.is_autocast_enabled(device_type):
-            return x_TnD.to(torch.get_autocast_dtype(device_type))
-        return x_TnD
+            dtype = torch.get_autocast_dtype(device_type)
+        if fused_available(hidden_TD[:, None].expand(-1, len(self.offset_embedding), -1)):
+            return fused_open(hidden_TD, self.offset_embedding, dtype)
+        return (hidden_TD[:, None] + self.offset_embedding).to(dtype)
 
     def close(self, x_TnD: Tensor) -> Tensor:
         """(T, D): their weighted mean."""
         if self.training:
-            self._last = x_TnD[:_OBSERVED].detach().clone()
+            self._seen.keep(x_TnD)
         with torch.autocast(x_TnD.device.type, enabled=False):
-            return read_streams(x_TnD, self.bias.softmax(0).expand(len(x_TnD), -1))
+            weight_n = self.bias.softmax(0)
+            if fused_available(x_TnD):
+                return fused_close(x_TnD, weight_n)
+            return read_streams(x_TnD, weight_n.expand(len(x_TnD), -1))
 
     def spread(self) -> Tensor | None:
         """How far the streams of the last training forward lie from their mean, relative to their size; None: there was none yet."""
-        if self._last is None:
+        seen_TnD = self._seen.read()
+        if seen_TnD is None:
             return None
-        x_TnD = self._last.float()
+        x_TnD = seen_TnD.float()
         return ((x_TnD - x_TnD.mean(1, keepdim=True)).square().mean() / x_TnD.square().mean()).sqrt()
 
 
@@ -115,15 +121,15 @@ class HyperResidual(nn.Module):
         self.project = nn.Parameter(torch.randn(2 * streams + streams**2, streams * config.width) * 0.02)
         self.gates = nn.Parameter(torch.full((3,), config.mhc_gate))
         self.bias = nn.Parameter(_starting_bias(streams, number))
-        self.norm = nn.LayerNorm(config.width)
+        self.norm = Norm(config.width, keeps_fp32=config.norm == "post")
         self.dropout = nn.Dropout(config.dropout)
-        self._last_res: Tensor | None = None
+        self._seen = Seen(empty=1 / streams)
 
     def forward(self, x_TnD: Tensor, layer: Callable[[Tensor], Tensor]) -> Tensor:
         with torch.autocast(x_TnD.device.type, enabled=False):
             read_TD, res_Tnn, write = self._read(x_TnD)
         if self.training:
-            self._last_res = res_Tnn.detach()
+            self._seen.keep(res_Tnn)
         y_TD = self.dropout(layer(self.norm(read_TD) if self._norm_first else read_TD))
         with torch.autocast(x_TnD.device.type, enabled=False):
             x_TnD = write(y_TD)
@@ -142,9 +148,10 @@ class HyperResidual(nn.Module):
 
     def worst_deviation(self) -> Tensor | None:
         """The largest |sum - 1| of a row or column of the last training forward's residual mappings; None: there was none yet."""
-        if self._last_res is None:
+        res_Tnn = self._seen.read()
+        if res_Tnn is None:
             return None
-        rows_Tn, columns_Tn = self._last_res.sum(2), self._last_res.sum(1)
+        rows_Tn, columns_Tn = res_Tnn.sum(2), res_Tnn.sum(1)
         return torch.maximum((rows_Tn - 1).abs().amax(), (columns_Tn - 1).abs().amax())
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from paceline.recipes.sasrec.hyper_kernels import column_scales, exponentials, load_logits, row_scales
+from paceline.recipes.sasrec.hyper_kernels import exponentials, load_logits
 
 
 @triton.jit
@@ -19,22 +19,23 @@ def write_backward_kernel(
     n: tl.constexpr, D: tl.constexpr, BT: tl.constexpr, BD: tl.constexpr,
 ):  # fmt: skip
     """dy_TD = Σ post · g, dpost_nT = g · y, where g is the gradient of the written streams."""
-    t = tl.program_id(0) * BT + tl.arange(0, BT)
+    t = (tl.num_programs(0) - 1 - tl.program_id(0)) * BT + tl.arange(0, BT)
+    d_four = tl.arange(0, BD // 4)[None, :, None] * 4 + tl.arange(0, 4)[None, None, :]
     sums = ()
     for _ in tl.static_range(n):
-        sums += (tl.zeros([BT, BD], tl.float32),)
+        sums += (tl.zeros([BT, BD // 4], tl.float32),)
     for start in range(0, D, BD):
-        d = start + tl.arange(0, BD)
-        inside = (t[:, None] < T) & (d[None, :] < D)
-        y = tl.load(y_ptr + t[:, None] * y_t + d[None, :], mask=inside, other=0.0).to(tl.float32)
-        dy = tl.zeros([BT, BD], tl.float32)
+        d = start + d_four
+        inside = (t[:, None, None] < T) & (d < D)
+        y = tl.load(y_ptr + t[:, None, None] * y_t + d, mask=inside, other=0.0).to(tl.float32)
+        dy = tl.zeros([BT, BD // 4, 4], tl.float32)
         larger = ()
         for i in tl.static_range(n):
-            g = tl.load(g_ptr + t[:, None] * g_t + i * g_n + d[None, :], mask=inside, other=0.0).to(tl.float32)
-            dy += tl.load(post_ptr + i * T + t, mask=t < T, other=0.0)[:, None] * g
-            larger += (sums[i] + g * y,)
+            g = tl.load(g_ptr + t[:, None, None] * g_t + i * g_n + d, mask=inside, other=0.0).to(tl.float32)
+            dy += tl.load(post_ptr + i * T + t, mask=t < T, other=0.0)[:, None, None] * g
+            larger += (sums[i] + tl.sum(g * y, 2),)
         sums = larger
-        tl.store(dy_ptr + t[:, None] * D + d[None, :], dy, mask=inside)
+        tl.store(dy_ptr + t[:, None, None] * D + d, dy, mask=inside)
     for i in tl.static_range(n):
         tl.store(dpost_ptr + i * T + t, tl.sum(sums[i], 1), mask=t < T)
 
@@ -46,29 +47,30 @@ def dots_kernel(
 ):  # fmt: skip
     """dpre_nT = du · x, dres_nnT = g · x: n + n² sums per token."""
     t = tl.program_id(0) * BT + tl.arange(0, BT)
+    d_four = tl.arange(0, BD // 4)[None, :, None] * 4 + tl.arange(0, 4)[None, None, :]
     pre = ()
     for _ in tl.static_range(n):
-        pre += (tl.zeros([BT, BD], tl.float32),)
+        pre += (tl.zeros([BT, BD // 4], tl.float32),)
     res = ()
     for _ in tl.static_range(n * n):
-        res += (tl.zeros([BT, BD], tl.float32),)
+        res += (tl.zeros([BT, BD // 4], tl.float32),)
     for start in range(0, D, BD):
-        d = start + tl.arange(0, BD)
-        inside = (t[:, None] < T) & (d[None, :] < D)
-        du = tl.load(du_ptr + t[:, None] * du_t + d[None, :], mask=inside, other=0.0).to(tl.float32)
+        d = start + d_four
+        inside = (t[:, None, None] < T) & (d < D)
+        du = tl.load(du_ptr + t[:, None, None] * du_t + d, mask=inside, other=0.0).to(tl.float32)
         x = ()
         g = ()
         for s in tl.static_range(n):
-            x += (tl.load(x_ptr + t[:, None] * x_t + s * x_n + d[None, :], mask=inside, other=0.0).to(tl.float32),)
-            g += (tl.load(g_ptr + t[:, None] * g_t + s * g_n + d[None, :], mask=inside, other=0.0).to(tl.float32),)
+            x += (tl.load(x_ptr + t[:, None, None] * x_t + s * x_n + d, mask=inside, other=0.0).to(tl.float32),)
+            g += (tl.load(g_ptr + t[:, None, None] * g_t + s * g_n + d, mask=inside, other=0.0).to(tl.float32),)
         larger_pre = ()
         for s in tl.static_range(n):
-            larger_pre += (pre[s] + du * x[s],)
+            larger_pre += (pre[s] + tl.sum(du * x[s], 2),)
         pre = larger_pre
         larger_res = ()
         for i in tl.static_range(n):
             for j in tl.static_range(n):
-                larger_res += (res[i * n + j] + g[i] * x[j],)
+                larger_res += (res[i * n + j] + tl.sum(g[i] * x[j], 2),)
         res = larger_res
     for s in tl.static_range(n):
         tl.store(dpre_ptr + s * T + t, tl.sum(pre[s], 1), mask=t < T)
@@ -77,14 +79,33 @@ def dots_kernel(
 
 
 @triton.jit
+def load_scales(scales_ptr, k, T, t, n: tl.constexpr):
+    """What the rows are scaled by after round k; nothing yet after round -1, the start."""
+    scales = ()
+    for i in tl.static_range(n):
+        scales += (tl.load(scales_ptr + (k * n + i) * T + t, mask=(t < T) & (k >= 0), other=1.0),)
+    return scales
+
+
+@triton.jit
+def scale_rows(matrix, rows, n: tl.constexpr):
+    scaled = ()
+    for ij in tl.static_range(n * n):
+        scaled += (matrix[ij] * rows[ij // n],)
+    return scaled
+
+
+# Knowing T would not make it faster, and it compiles for seconds.
+@triton.jit(do_not_specialize=["T"])
 def map_backward_kernel(
-    raw_ptr, inverse_ptr, gates_ptr, bias_ptr, dpre_ptr, dpost_ptr, dres_ptr, scales_ptr, dproduct_ptr, shrink_ptr, sums_ptr,
-    T, D, ITERATIONS, n: tl.constexpr, BT: tl.constexpr,
+    raw_ptr, inverse_ptr, gates_ptr, bias_ptr, dpre_ptr, dpost_ptr, dres_ptr, res_ptr, scales_ptr,
+    dproduct_ptr, shrink_ptr, sums_ptr, T, D, ITERATIONS, n: tl.constexpr, BT: tl.constexpr,
 ):  # fmt: skip
     """The gradient of α raw + b, through every round of Sinkhorn, and what follows from it.
 
-    dproduct_MT is the gradient of project · x, before the division by rms has its say. shrink_T is how much of x each token's gradient loses, since x / rms does not grow with x. sums_2MP has this program's
-    sums over its tokens of dlogits and of dlogits · raw, which the gradients of b and α are made of.
+    dproduct_MT is the gradient of project · x, before the division by rms has its say. shrink_T is how much of x each token's
+    gradient loses, since x / rms does not grow with x. sums_2MP has this program's sums over its tokens of dlogits and of
+    dlogits · raw, which the gradients of b and α are made of.
     """
     program, programs = tl.program_id(0), tl.num_programs(0)
     t = program * BT + tl.arange(0, BT)
@@ -99,27 +120,13 @@ def map_backward_kernel(
         value = tl.sigmoid(post[s])
         dlogits += (tl.load(dpost_ptr + s * T + t, mask=t < T, other=0.0) * 2.0 * value * (1.0 - value),)
 
-    # Forward again: the scales of the rows before each round are all that the way back needs.
-    matrix = exponentials(load_logits(raw_ptr, gates_ptr, bias_ptr, T, t, 2, 2 * n, n * n), n)
-    rows = ()
-    columns = ()
-    for _ in tl.static_range(n):
-        rows += (tl.full([BT], 1.0, tl.float32),)
-        columns += (tl.full([BT], 1.0, tl.float32),)
-    for k in range(ITERATIONS):
-        for i in tl.static_range(n):
-            tl.store(scales_ptr + (k * n + i) * T + t, rows[i], mask=t < T)
-        columns = column_scales(matrix, rows, n)
-        rows = row_scales(matrix, columns, n)
-    tl.debug_barrier()
-
     # Back, in logarithms: with log res = log matrix + log rows + log columns, and each scale minus the logarithm of a sum,
     # every factor on the way is an entry of a normalised matrix, so nothing overflows.
+    matrix = exponentials(load_logits(raw_ptr, gates_ptr, bias_ptr, T, t, 2, 2 * n, n * n), n)
     dmatrix = ()
-    for i in tl.static_range(n):
-        for j in tl.static_range(n):
-            dres = tl.load(dres_ptr + (i * n + j) * T + t, mask=t < T, other=0.0)
-            dmatrix += (dres * rows[i] * matrix[i * n + j] * columns[j],)
+    for ij in tl.static_range(n * n):
+        dres = tl.load(dres_ptr + ij * T + t, mask=t < T, other=0.0)
+        dmatrix += (dres * tl.load(res_ptr + ij * T + t, mask=t < T, other=0.0),)
     dcolumns = ()
     for j in tl.static_range(n):
         total = dmatrix[j]
@@ -132,39 +139,38 @@ def map_backward_kernel(
         for j in tl.static_range(1, n):
             total += dmatrix[i * n + j]
         drows += (total,)
+    later = load_scales(scales_ptr, ITERATIONS - 1, T, t, n)
+    scales = load_scales(scales_ptr, ITERATIONS - 2, T, t, n)
     for back in range(ITERATIONS):
-        earlier = ()
-        for i in tl.static_range(n):
-            earlier += (tl.load(scales_ptr + ((ITERATIONS - 1 - back) * n + i) * T + t, mask=t < T, other=1.0),)
-        columns = column_scales(matrix, earlier, n)
-        rows = row_scales(matrix, columns, n)
-        through_rows = ()
-        for i in tl.static_range(n):
-            for j in tl.static_range(n):
-                through_rows += (rows[i] * matrix[i * n + j] * columns[j] * drows[i],)
+        after = scale_rows(matrix, later, n)
+        before = scale_rows(matrix, scales, n)
+        later = scales
+        # A round ahead: the memory answers while this one is computed.
+        scales = load_scales(scales_ptr, ITERATIONS - 3 - back, T, t, n)
+        columns = ()
         reached = ()
         for j in tl.static_range(n):
+            total = before[j]
+            for i in tl.static_range(1, n):
+                total += before[i * n + j]
+            columns += (1.0 / total,)
             total = dcolumns[j]
             for i in tl.static_range(n):
-                total -= through_rows[i * n + j]
+                total -= after[i * n + j] * columns[j] * drows[i]
             reached += (total,)
-        through_columns = ()
-        for i in tl.static_range(n):
-            for j in tl.static_range(n):
-                through_columns += (earlier[i] * matrix[i * n + j] * columns[j] * reached[j],)
         left = ()
-        for ij in tl.static_range(n * n):
-            left += (dmatrix[ij] - through_rows[ij] - through_columns[ij],)
-        dmatrix = left
-        before = ()
+        earlier = ()
         none = ()
         for i in tl.static_range(n):
-            total = -through_columns[i * n]
-            for j in tl.static_range(1, n):
-                total -= through_columns[i * n + j]
-            before += (total,)
+            total = tl.zeros([BT], tl.float32)
+            for j in tl.static_range(n):
+                through_columns = before[i * n + j] * columns[j] * reached[j]
+                left += (dmatrix[i * n + j] - after[i * n + j] * columns[j] * drows[i] - through_columns,)
+                total -= through_columns
+            earlier += (total,)
             none += (tl.zeros([BT], tl.float32),)
-        drows = before
+        dmatrix = left
+        drows = earlier
         dcolumns = none
     dlogits += dmatrix
 
@@ -183,29 +189,33 @@ def map_backward_kernel(
 @triton.jit
 def read_backward_kernel(
     x_ptr, x_t, x_n, g_ptr, g_t, g_n, du_ptr, du_t, project_ptr, pre_ptr, res_ptr, shrink_ptr, dproduct_ptr, dx_ptr, T,
-    n: tl.constexpr, D: tl.constexpr, M: tl.constexpr, MP: tl.constexpr, BT: tl.constexpr, BD: tl.constexpr,
+    n: tl.constexpr, D: tl.constexpr, BT: tl.constexpr, BD: tl.constexpr,
 ):  # fmt: skip
     """dx_TnD, from all that was made of x."""
     t = tl.program_id(0) * BT + tl.arange(0, BT)
-    d = tl.program_id(1) * BD + tl.arange(0, BD)
-    m = tl.arange(0, MP)
-    inside = (t[:, None] < T) & (d[None, :] < D)
-    du = tl.load(du_ptr + t[:, None] * du_t + d[None, :], mask=inside, other=0.0).to(tl.float32)
-    g = ()
-    for i in tl.static_range(n):
-        g += (tl.load(g_ptr + t[:, None] * g_t + i * g_n + d[None, :], mask=inside, other=0.0).to(tl.float32),)
-    shrink = tl.load(shrink_ptr + t, mask=t < T, other=0.0)
-    dproduct = tl.load(dproduct_ptr + m[None, :] * T + t[:, None], mask=(t[:, None] < T) & (m[None, :] < M), other=0.0)
+    d = tl.program_id(1) * BD + tl.arange(0, BD)[None, :]
+    inside = (t[:, None] < T) & (d < D)
+    du = tl.load(du_ptr + t[:, None] * du_t + d, mask=inside, other=0.0).to(tl.float32)
+    shrink = tl.load(shrink_ptr + t, mask=t < T, other=0.0)[:, None]
+    dx = ()
     for s in tl.static_range(n):
-        x = tl.load(x_ptr + t[:, None] * x_t + s * x_n + d[None, :], mask=inside, other=0.0).to(tl.float32)
-        project = tl.load(
-            project_ptr + m[:, None] * (n * D) + s * D + d[None, :], mask=(m[:, None] < M) & (d[None, :] < D), other=0.0
-        )
-        dx = tl.load(pre_ptr + s * T + t, mask=t < T, other=0.0)[:, None] * du - shrink[:, None] * x
-        for i in tl.static_range(n):
-            dx += tl.load(res_ptr + (i * n + s) * T + t, mask=t < T, other=0.0)[:, None] * g[i]
-        dx += tl.dot(dproduct, project, input_precision="tf32x3")
-        tl.store(dx_ptr + (t[:, None] * n + s) * D + d[None, :], dx, mask=inside)
+        x = tl.load(x_ptr + t[:, None] * x_t + s * x_n + d, mask=inside, other=0.0).to(tl.float32)
+        dx += (tl.load(pre_ptr + s * T + t, mask=t < T, other=0.0)[:, None] * du - shrink * x,)
+    for i in tl.static_range(n):
+        g = tl.load(g_ptr + t[:, None] * g_t + i * g_n + d, mask=inside, other=0.0).to(tl.float32)
+        larger = ()
+        for s in tl.static_range(n):
+            larger += (dx[s] + tl.load(res_ptr + (i * n + s) * T + t, mask=t < T, other=0.0)[:, None] * g,)
+        dx = larger
+    for m in tl.static_range(2 * n + n * n):
+        dproduct = tl.load(dproduct_ptr + m * T + t, mask=t < T, other=0.0)[:, None]
+        larger = ()
+        for s in tl.static_range(n):
+            row = tl.load(project_ptr + (m * n + s) * D + d, mask=d < D, other=0.0)
+            larger += (dx[s] + dproduct * row,)
+        dx = larger
+    for s in tl.static_range(n):
+        tl.store(dx_ptr + (t[:, None] * n + s) * D + d, dx[s], mask=inside)
 
 
 @triton.jit
@@ -219,8 +229,9 @@ def project_backward_kernel(
     d = (tl.program_id(0) % chunks) * BD + tl.arange(0, BD)
     m = tl.arange(0, MP)
     total = tl.zeros([MP, BD], tl.float32)
-    for start in range(tl.program_id(1) * BT, T, tl.num_programs(1) * BT):
-        t = start + tl.arange(0, BT)
+    last = (T - 1) // BT * BT
+    for behind in range(tl.program_id(1) * BT, T, tl.num_programs(1) * BT):
+        t = last - behind + tl.arange(0, BT)
         x = tl.load(
             x_ptr + t[:, None] * x_t + s * x_n + d[None, :], mask=(t[:, None] < T) & (d[None, :] < D), other=0.0
         ).to(tl.float32)

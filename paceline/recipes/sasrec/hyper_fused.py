@@ -38,24 +38,25 @@ class Tile(NamedTuple):
         return {"BT": self.tokens, "BD": held, "num_warps": self.warps, "num_stages": self.stages}
 
     def grid(self, tokens: int) -> int:
-        return _programs(tokens, self.tokens)
+        return count_programs(tokens, self.tokens)
 
     def columns(self, width: int) -> int:
-        return _programs(width, self.width)
+        return count_programs(width, self.width)
 
 
 TILES = {
-    "project": Tile(64, 32, 4, 3),
-    "read": Tile(16, 128, 4),
+    "project": Tile(4, 32, 1),
     "write": Tile(8, 128, 4),
-    "write_backward": Tile(16, 32, 4),
-    "dots": Tile(16, 32, 4),
-    "read_backward": Tile(16, 64, 4),
+    "write_backward": Tile(4, 32, 1),
+    "dots": Tile(4, 32, 1),
+    "read_backward": Tile(4, 128, 1),
     "project_backward": Tile(32, 64, 4, 3),
 }
 _TOKENS = 32
 """of a program in which one thread has one token"""
-_PARTS = 32
+_TILES = 4
+"""that a program which projects works on at once"""
+_PARTS = 48
 """programs that share the tokens where the projection's gradient is summed; each leaves a part as large as the projection"""
 
 
@@ -92,23 +93,19 @@ class _Read(torch.autograd.Function):
         kernels = _kernels()
         T, n, D = x_TnD.shape
         M = 2 * n + n * n
-        x_TnD, project_MK = _rows(x_TnD), project_MK.contiguous()
+        x_TnD, project_MK = lay_rows(x_TnD), project_MK.contiguous()
         empty = partial(torch.empty, dtype=torch.float32, device=x_TnD.device)
         raw_MT, inverse_T, pre_nT, post_nT, res_nnT = empty(M, T), empty(T), empty(n, T), empty(n, T), empty(n, n, T)
+        scales_InT, read_TD = empty(iterations, n, T), x_TnD.new_empty(T, D)
         tile = TILES["project"]
-        kernels.project_kernel[(tile.grid(T),)](
-            x_TnD, *x_TnD.stride()[:2], project_MK, raw_MT, inverse_T, T, epsilon,
-            n=n, D=D, M=M, MP=_padded(M), **tile.options(D),
+        kernels.project_kernel[(count_programs(T, tile.tokens * _TILES),)](
+            x_TnD, *x_TnD.stride()[:2], project_MK, gates_3, bias_M, raw_MT, inverse_T, read_TD, T, epsilon,
+            n=n, D=D, M=M, MP=_padded(M), R=_TILES, **tile.options(D),
         )  # fmt: skip
-        kernels.map_kernel[(_programs(T, _TOKENS),)](
-            raw_MT, gates_3, bias_M, pre_nT, post_nT, res_nnT, T, iterations, n=n, BT=_TOKENS, num_warps=1
+        kernels.map_kernel[(count_programs(T, _TOKENS),)](
+            raw_MT, gates_3, bias_M, pre_nT, post_nT, res_nnT, scales_InT, T, iterations, n=n, BT=_TOKENS, num_warps=1
         )
-        read_TD = x_TnD.new_empty(T, D)
-        tile = TILES["read"]
-        kernels.read_kernel[(tile.grid(T), tile.columns(D))](
-            x_TnD, *x_TnD.stride()[:2], pre_nT, read_TD, T, n=n, D=D, **tile.options(D)
-        )
-        ctx.save_for_backward(x_TnD, project_MK, gates_3, bias_M, raw_MT, inverse_T, pre_nT, res_nnT)
+        ctx.save_for_backward(x_TnD, project_MK, gates_3, bias_M, raw_MT, inverse_T, pre_nT, res_nnT, scales_InT)
         ctx.iterations = iterations
         ctx.mark_non_differentiable(res_nnT)
         return read_TD, x_TnD, post_nT, res_nnT
@@ -117,10 +114,10 @@ class _Read(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, dread_TD: Tensor, g_TnD: Tensor, dpost_nT: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
         kernels = _backward_kernels()
-        x_TnD, project_MK, gates_3, bias_M, raw_MT, inverse_T, pre_nT, res_nnT = ctx.saved_tensors
+        x_TnD, project_MK, gates_3, bias_M, raw_MT, inverse_T, pre_nT, res_nnT, scales_InT = ctx.saved_tensors
         T, n, D = x_TnD.shape
         M = 2 * n + n * n
-        dread_TD, g_TnD, dpost_nT = _rows(dread_TD), _rows(g_TnD), dpost_nT.contiguous()
+        dread_TD, g_TnD, dpost_nT = lay_rows(dread_TD), lay_rows(g_TnD), dpost_nT.contiguous()
         streams = (x_TnD, *x_TnD.stride()[:2], g_TnD, *g_TnD.stride()[:2], dread_TD, dread_TD.stride(0))
         empty = partial(torch.empty, dtype=torch.float32, device=x_TnD.device)
 
@@ -128,23 +125,11 @@ class _Read(torch.autograd.Function):
         tile = TILES["dots"]
         kernels.dots_kernel[(tile.grid(T),)](*streams, dpre_nT, dres_nnT, T, n=n, D=D, **tile.options(D))
 
-        programs = _programs(T, _TOKENS)
-        scales_InT, dproduct_MT, shrink_T, sums_2MP = (
-            empty(ctx.iterations, n, T),
-            empty(M, T),
-            empty(T),
-            empty(2, M, programs),
-        )
+        programs = count_programs(T, _TOKENS)
+        dproduct_MT, shrink_T, sums_2MP = empty(M, T), empty(T), empty(2, M, programs)
         kernels.map_backward_kernel[(programs,)](
-            raw_MT, inverse_T, gates_3, bias_M, dpre_nT, dpost_nT, dres_nnT, scales_InT, dproduct_MT, shrink_T, sums_2MP,
-            T, D, ctx.iterations, n=n, BT=_TOKENS, num_warps=1,
-        )  # fmt: skip
-
-        dx_TnD = torch.empty(T, n, D, dtype=x_TnD.dtype, device=x_TnD.device)
-        tile = TILES["read_backward"]
-        kernels.read_backward_kernel[(tile.grid(T), tile.columns(D))](
-            *streams, project_MK, pre_nT, res_nnT, shrink_T, dproduct_MT, dx_TnD, T,
-            n=n, D=D, M=M, MP=_padded(M), **tile.options(D),
+            raw_MT, inverse_T, gates_3, bias_M, dpre_nT, dpost_nT, dres_nnT, res_nnT, scales_InT,
+            dproduct_MT, shrink_T, sums_2MP, T, D, ctx.iterations, n=n, BT=_TOKENS, num_warps=1,
         )  # fmt: skip
 
         tile = TILES["project_backward"]
@@ -154,9 +139,17 @@ class _Read(torch.autograd.Function):
             *streams[:3], dproduct_MT, parts_PMK, T, n=n, D=D, M=M, MP=_padded(M), **tile.options(D)
         )
         KM, B = project_MK.numel(), 128
-        kernels.total_kernel[(_programs(KM, B) + M + 3,)](
+        kernels.total_kernel[(count_programs(KM, B) + M + 3,)](
             parts_PMK, parts, sums_2MP, programs, dproject_MK, dsmall, n=n, KM=KM, B=B, BP=32, num_warps=4
         )
+
+        # Last: what comes next in the backward reads dx, and finds its end in the cache.
+        dx_TnD = torch.empty(T, n, D, dtype=x_TnD.dtype, device=x_TnD.device)
+        tile = TILES["read_backward"]
+        kernels.read_backward_kernel[(tile.grid(T), tile.columns(D))](
+            *streams, project_MK, pre_nT, res_nnT, shrink_T, dproduct_MT, dx_TnD, T,
+            n=n, D=D, **tile.options(D),
+        )  # fmt: skip
         return dx_TnD, dproject_MK, dsmall[M:], dsmall[:M], None, None
 
 
@@ -164,7 +157,7 @@ class _Write(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, mixed_TnD: Tensor, post_nT: Tensor, res_nnT: Tensor, y_TD: Tensor) -> Tensor:
         T, n, D = mixed_TnD.shape
-        y_TD = _rows(y_TD)
+        y_TD = lay_rows(y_TD)
         x_TnD = torch.empty(T, n, D, dtype=mixed_TnD.dtype, device=mixed_TnD.device)
         tile = TILES["write"]
         _kernels().write_kernel[(tile.grid(T), tile.columns(D))](
@@ -179,7 +172,7 @@ class _Write(torch.autograd.Function):
     def backward(ctx: Any, g_TnD: Tensor) -> tuple[Tensor | None, ...]:
         post_nT, y_TD = ctx.saved_tensors
         T, n, D = g_TnD.shape
-        g_TnD = _rows(g_TnD)
+        g_TnD = lay_rows(g_TnD)
         dy_TD, dpost_nT = torch.empty(T, D, dtype=y_TD.dtype, device=y_TD.device), torch.empty_like(post_nT)
         tile = TILES["write_backward"]
         _backward_kernels().write_backward_kernel[(tile.grid(T),)](
@@ -208,7 +201,7 @@ def _backward_kernels() -> ModuleType:
     return hyper_backward_kernels
 
 
-def _programs(size: int, block: int) -> int:
+def count_programs(size: int, block: int) -> int:
     return -(-size // block)
 
 
@@ -217,6 +210,6 @@ def _padded(size: int) -> int:
     return max(32, 1 << (size - 1).bit_length())
 
 
-def _rows(tensor: Tensor) -> Tensor:
+def lay_rows(tensor: Tensor) -> Tensor:
     """The kernels take any strides but the innermost: a gradient may be one number that was expanded."""
     return tensor if tensor.stride(-1) == 1 else tensor.contiguous()

@@ -14,38 +14,89 @@ import triton
 import triton.language as tl
 
 # A tuple holds one tile per stream, or one vector of tokens per entry of a mixing matrix: Triton keeps its members in
-# registers, and loops over it are unrolled. Where a kernel sums over the width, a narrow tile goes along it: few threads then
-# share a token, and little is left to add between them.
+# registers, and loops over it are unrolled. Where a kernel sums over the width, its tile is (tokens, BD / 4, 4): a thread has the
+# four neighbours and adds them by itself, eight threads share a token, and what they have is added once, at the end.
+#
+# T differs between the last batch of an evaluation and the others: that shall not compile the forward anew. A backward is told
+# whether T is a multiple of 16, and loads four tokens at once then.
+#
+# Each kernel goes through the tokens against the direction of the one before it, so that it begins with what that one touched
+# last, which is still in the cache.
 
 
 @triton.jit
+def load_tiles(x_ptr, x_t, first, d, T, D: tl.constexpr, BT: tl.constexpr, R: tl.constexpr):
+    """R tiles of BT tokens each, of one stream."""
+    tiles = ()
+    for r in tl.static_range(R):
+        t = (first + r * BT + tl.arange(0, BT))[:, None, None]
+        tiles += (tl.load(x_ptr + t * x_t + d, mask=(t < T) & (d < D), other=0.0).to(tl.float32),)
+    return tiles
+
+
+@triton.jit(do_not_specialize=["T"])
 def project_kernel(
-    x_ptr, x_t, x_n, project_ptr, raw_ptr, inverse_ptr, T, eps,
-    n: tl.constexpr, D: tl.constexpr, M: tl.constexpr, MP: tl.constexpr, BT: tl.constexpr, BD: tl.constexpr,
+    x_ptr, x_t, x_n, project_ptr, gates_ptr, bias_ptr, raw_ptr, inverse_ptr, u_ptr, T, eps,
+    n: tl.constexpr, D: tl.constexpr, M: tl.constexpr, MP: tl.constexpr, BT: tl.constexpr, BD: tl.constexpr, R: tl.constexpr,
 ):  # fmt: skip
-    """raw_MT = project · x / rms, inverse_T = 1 / rms."""
-    t = tl.program_id(0) * BT + tl.arange(0, BT)
-    m = tl.arange(0, MP)
+    """raw_MT = project · x / rms, inverse_T = 1 / rms, u_TD = Σ pre · x.
+
+    A product with 24 columns is too narrow for the tensor cores: to split fp32 for them costs as much as the product. A program
+    has R tiles of BT tokens, so that a thread uses what it loads of project R times.
+    """
+    first = (tl.num_programs(0) - 1 - tl.program_id(0)) * (BT * R)
     chunks: tl.constexpr = (D + BD - 1) // BD
-    squares = tl.zeros([BT, BD], tl.float32)
-    product = tl.zeros([BT, MP], tl.float32)
-    for chunk in range(n * chunks):
-        s = chunk // chunks
-        d = (chunk % chunks) * BD + tl.arange(0, BD)
-        x = tl.load(
-            x_ptr + t[:, None] * x_t + s * x_n + d[None, :], mask=(t[:, None] < T) & (d[None, :] < D), other=0.0
-        ).to(tl.float32)
-        project = tl.load(
-            project_ptr + m[None, :] * (n * D) + s * D + d[:, None], mask=(d[:, None] < D) & (m[None, :] < M), other=0.0
-        )
-        squares += x * x
-        # Three tf32 products are as good as fp32, and run on the tensor cores.
-        product = tl.dot(x, project, product, input_precision="tf32x3")
-    inverse = tl.rsqrt(tl.sum(squares, 1) / (n * D) + eps)
-    tl.store(inverse_ptr + t, inverse, mask=t < T)
-    tl.store(
-        raw_ptr + m[None, :] * T + t[:, None], product * inverse[:, None], mask=(t[:, None] < T) & (m[None, :] < M)
+    token = tl.arange(0, BT)
+    # Spread over the tile's tokens also where they all are to get the same: all tiles have one layout then.
+    column = tl.broadcast_to(
+        tl.arange(0, BD // 4)[None, :, None] * 4 + tl.arange(0, 4)[None, None, :], [BT, BD // 4, 4]
     )
+    squares = ()
+    products = ()
+    for _ in tl.static_range(R):
+        squares += (tl.zeros([BT, BD // 4], tl.float32),)
+    for _ in tl.static_range(M * R):
+        products += (tl.zeros([BT, BD // 4], tl.float32),)
+    x = load_tiles(x_ptr, x_t, first, column, T, D, BT, R)
+    for chunk in range(n * chunks):
+        # The next tiles are on their way while these are multiplied; after the last there are none, and the first come again.
+        following = (chunk + 1) % (n * chunks)
+        x_following = load_tiles(
+            x_ptr + (following // chunks) * x_n, x_t, first, (following % chunks) * BD + column, T, D, BT, R
+        )
+        larger = ()
+        for r in tl.static_range(R):
+            larger += (squares[r] + tl.sum(x[r] * x[r], 2),)
+        squares = larger
+        larger = ()
+        s, d = chunk // chunks, (chunk % chunks) * BD + column
+        for m in tl.static_range(M):
+            row = tl.load(project_ptr + (m * n + s) * D + d, mask=d < D, other=0.0)
+            for r in tl.static_range(R):
+                larger += (products[m * R + r] + tl.sum(x[r] * row, 2),)
+        products = larger
+        x = x_following
+    gate, number = tl.load(gates_ptr), tl.arange(0, MP)[None, :]
+    for r in tl.static_range(R):
+        t = first + r * BT + token
+        inverse = tl.rsqrt(tl.sum(squares[r], 1) / (n * D) + eps)
+        tl.store(inverse_ptr + t, inverse, mask=t < T)
+        pre = ()
+        raw = tl.zeros([BT, MP], tl.float32)
+        for m in tl.static_range(M):
+            one = tl.sum(products[m * R + r], 1) * inverse
+            raw = tl.where(number == m, one[:, None], raw)
+            if m < n:
+                pre += (tl.sigmoid(gate * one + tl.load(bias_ptr + m)),)
+        # In one go: Triton takes seconds over a kernel with a hundred stores.
+        tl.store(raw_ptr + number * T + t[:, None], raw, mask=(number < M) & (t[:, None] < T))
+        t = t[:, None, None]
+        for start in range(0, D, BD):
+            d = start + column
+            u = tl.zeros([BT, BD // 4, 4], tl.float32)
+            for s in tl.static_range(n):
+                u += pre[s][:, None, None] * load_tiles(x_ptr + s * x_n, x_t, first + r * BT, d, T, D, BT, 1)[0]
+            tl.store(u_ptr + t * D + d, u, mask=(t < T) & (d < D))
 
 
 @triton.jit
@@ -93,11 +144,11 @@ def row_scales(matrix, columns, n: tl.constexpr):
     return scales
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["T"])
 def map_kernel(
-    raw_ptr, gates_ptr, bias_ptr, pre_ptr, post_ptr, res_ptr, T, ITERATIONS, n: tl.constexpr, BT: tl.constexpr
+    raw_ptr, gates_ptr, bias_ptr, pre_ptr, post_ptr, res_ptr, scales_ptr, T, ITERATIONS, n: tl.constexpr, BT: tl.constexpr
 ):  # fmt: skip
-    """pre_nT, post_nT, res_nnT of each token; one thread has one token."""
+    """pre_nT, post_nT, res_nnT, and scales_InT: what the rows are scaled by after each round. One thread has one token."""
     t = tl.program_id(0) * BT + tl.arange(0, BT)
     pre = load_logits(raw_ptr, gates_ptr, bias_ptr, T, t, 0, 0, n)
     post = load_logits(raw_ptr, gates_ptr, bias_ptr, T, t, 1, n, n)
@@ -110,32 +161,17 @@ def map_kernel(
     for _ in tl.static_range(n):
         rows += (tl.full([BT], 1.0, tl.float32),)
         columns += (tl.full([BT], 1.0, tl.float32),)
-    for _ in range(ITERATIONS):
+    for k in range(ITERATIONS):
         columns = column_scales(matrix, rows, n)
         rows = row_scales(matrix, columns, n)
+        for i in tl.static_range(n):
+            tl.store(scales_ptr + (k * n + i) * T + t, rows[i], mask=t < T)
     for i in tl.static_range(n):
         for j in tl.static_range(n):
             tl.store(res_ptr + (i * n + j) * T + t, rows[i] * matrix[i * n + j] * columns[j], mask=t < T)
 
 
-@triton.jit
-def read_kernel(
-    x_ptr, x_t, x_n, pre_ptr, u_ptr, T, n: tl.constexpr, D: tl.constexpr, BT: tl.constexpr, BD: tl.constexpr
-):  # fmt: skip
-    """u_TD = Σ pre · x."""
-    t = tl.program_id(0) * BT + tl.arange(0, BT)
-    d = tl.program_id(1) * BD + tl.arange(0, BD)
-    inside = (t[:, None] < T) & (d[None, :] < D)
-    u = tl.zeros([BT, BD], tl.float32)
-    for s in tl.static_range(n):
-        pre = tl.load(pre_ptr + s * T + t, mask=t < T, other=0.0)
-        u += pre[:, None] * tl.load(x_ptr + t[:, None] * x_t + s * x_n + d[None, :], mask=inside, other=0.0).to(
-            tl.float32
-        )
-    tl.store(u_ptr + t[:, None] * D + d[None, :], u, mask=inside)
-
-
-@triton.jit
+@triton.jit(do_not_specialize=["T"])
 def write_kernel(
     x_ptr, x_t, x_n, y_ptr, y_t, res_ptr, post_ptr, out_ptr, T,
     n: tl.constexpr, D: tl.constexpr, BT: tl.constexpr, BD: tl.constexpr,
