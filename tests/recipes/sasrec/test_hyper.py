@@ -83,7 +83,7 @@ def test_streams_come_to_differ(time: bool) -> None:
         optimizer.step()
         optimizer.zero_grad()
     assert model.observe()["mhc_stream_spread"] > 0.03
-    streams = model.streams._last
+    streams = model.streams._seen.read()[: int(make_batch()["lengths"].sum())]
     for first in range(4):
         for second in range(first):
             apart = (streams[:, first] - streams[:, second]).norm(dim=1) / streams[:, first].norm(dim=1)
