@@ -97,7 +97,7 @@ class TrainStep:
         self._enter(item.step, "forward")
         # A dummy is too rare to be recorded.
         graph = self._graphs.find(batch) if self._graphs is not None and item.ids else None
-        seed_micro_step(self._seed, item.step, item.micro_step, self._ranks.rank)
+        seed_micro_step(self._seed, item.step, item.micro_step, self._ranks.rank, self._ranks.device)
         if graph is not None:
             self._enter(item.step, "backward")  # forward and backward are one, and counted here
             self._count(item, *graph.replay(batch, is_last=is_last), tally)

@@ -22,7 +22,7 @@ def warm_up(context: Context, workload: Workload, strategy: Strategy, precision:
     item = next(loader.load(1, 1, in_process=True))
     buffers = [(buffer, buffer.clone()) for buffer in model.buffers()]
     strategy.module.train()
-    seed_micro_step(config.run.seed, 0, 0, ranks.rank)
+    seed_micro_step(config.run.seed, 0, 0, ranks.rank, ranks.device)
     with precision.autocast():
         loss_sum, _ = workload.loss(strategy.module, to_device(item.batch, ranks.device))
     precision.scale(loss_sum / config.train.global_batch).backward()  # type: ignore[no-untyped-call]

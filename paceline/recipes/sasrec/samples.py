@@ -25,8 +25,7 @@ from torch import Tensor
 from paceline.recipes.sasrec.config import SasrecConfig
 from paceline.recipes.sasrec.histories import Histories
 from paceline.recipes.sasrec.interactions import Ints
-from paceline.recipes.sasrec.keys import sample_keys
-from paceline.recipes.sasrec.negatives import mix, uniform
+from paceline.recipes.sasrec.keys import draw_firsts, sample_keys
 from paceline.recipes.sasrec.split import Split
 from paceline.recipes.sasrec.step_negatives import StepNegatives
 from paceline.recipes.sasrec.windows import Windows
@@ -78,16 +77,16 @@ class TrainSet(_Samples):
 
     def fetch(self, ids: Sequence[int], draw: Draw) -> Tensors:
         chosen = np.asarray(ids, np.int64)
-        keys = sample_keys(draw, chosen)
         windows, histories = self._windows, self._histories
         lengths = windows.lengths[chosen]
-        firsts = windows.firsts(chosen, uniform(mix(keys)).numpy())
         row_length = self._row_length(lengths)
-        firsts_B, lengths_B, users_B, keys_B = self._send(firsts, lengths, windows.users[chosen], keys.numpy())
+        places = (draw_firsts(windows, draw, chosen), lengths, windows.users[chosen])
+        keys = (sample_keys(draw, chosen).numpy(),) if self._needs_keys else ()
+        firsts_B, lengths_B, users_B, *keys_B = self._send(*places, *keys)
         batch = histories.cut(firsts_B, lengths_B, users_B, row_length)
         batch["targets"] = histories.cut_items(firsts_B + 1, lengths_B, row_length)
         if self._needs_keys:
-            batch["keys"] = keys_B
+            (batch["keys"],) = keys_B
         if self._negatives is not None:
             batch["negatives"] = self._negatives.draw(draw).to(histories.device, non_blocking=True)
         return batch

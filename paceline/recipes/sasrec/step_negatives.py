@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from paceline.recipes.sasrec.interactions import Floats, Ints
-from paceline.recipes.sasrec.keys import sample_keys, step_key
+from paceline.recipes.sasrec.keys import draw_firsts, step_key
 from paceline.recipes.sasrec.negatives import draw_by, mix, uniform
 from paceline.recipes.sasrec.windows import Windows
 from paceline.workload import Draw
@@ -50,6 +50,5 @@ class FromBatch:
         keys = mix(step_key(draw) ^ torch.arange(1, 2 * self._count + 1))
         which, place = uniform(keys).numpy().reshape(2, -1)
         samples = batch[(which * len(batch)).astype(np.int64)]
-        firsts = windows.firsts(samples, uniform(mix(sample_keys(draw, samples))).numpy())
-        targets = firsts + 1 + (place * windows.lengths[samples]).astype(np.int64)
+        targets = draw_firsts(windows, draw, samples) + 1 + (place * windows.lengths[samples]).astype(np.int64)
         return torch.from_numpy(self._items[targets])

@@ -21,15 +21,15 @@ class Windows:
         """targets of each window"""
         self._begins = split.interactions.offsets[split.trained]
         self._slack = num_targets - self.lengths
-        self._is_random = is_random
+        self.is_random = is_random
 
     def __len__(self) -> int:
         return len(self.lengths)
 
-    def firsts(self, windows: Ints, draws: Floats) -> Ints:
-        """Where the first input of each window lies among all events; `draws` are uniform over [0, 1)."""
+    def firsts(self, windows: Ints, draws: Floats | None) -> Ints:
+        """Where the first input of each window lies among all events; `draws`, uniform over [0, 1), decide for random ones."""
         slack = self._slack[windows]
-        shifts = (draws * (slack + 1)).astype(np.int64) if self._is_random else slack
+        shifts = slack if draws is None else (draws * (slack + 1)).astype(np.int64)
         return self._begins[windows] + shifts
 
     def target_frequencies(self, items: Ints, num_items: int) -> Floats:
@@ -38,7 +38,7 @@ class Windows:
         windows = np.repeat(np.arange(len(self)), num_targets)
         place = np.arange(len(windows)) - np.repeat(np.cumsum(num_targets) - num_targets, num_targets)
         slack, length = self._slack[windows], self.lengths[windows]
-        if self._is_random:
+        if self.is_random:
             # How many of the slack + 1 shifts show this target.
             shown = np.minimum(place, slack) - np.maximum(0, place - length + 1) + 1
             weights = shown / ((slack + 1) * length)

@@ -14,7 +14,7 @@ def split():
 def test_last_windows_end_with_the_last_training_target(split):
     windows = Windows(split, 4, is_random=False)
     chosen = np.arange(len(windows))
-    ends = windows.firsts(chosen, np.zeros(len(windows))) + windows.lengths
+    ends = windows.firsts(chosen, None) + windows.lengths
     assert (ends == split.interactions.offsets[split.trained] + split.train_lengths[split.trained] - 1).all()
 
 
@@ -39,10 +39,11 @@ def test_target_frequencies_are_those_of_a_count(split, is_random):
     counted = np.zeros(split.interactions.num_items)
     for window in range(len(windows)):
         slack = int(split.train_lengths[split.trained][window] - 1 - windows.lengths[window])
-        draws = (np.arange(slack + 1) + 0.5) / (slack + 1) if is_random else np.zeros(1)
-        for first in windows.firsts(np.full(len(draws), window), draws):
+        draws = (np.arange(slack + 1) + 0.5) / (slack + 1) if is_random else None
+        count = 1 if draws is None else len(draws)
+        for first in windows.firsts(np.full(count, window), draws):
             for place in range(windows.lengths[window]):
-                counted[items[first + 1 + place] - 1] += 1 / (len(windows) * len(draws) * windows.lengths[window])
+                counted[items[first + 1 + place] - 1] += 1 / (len(windows) * count * windows.lengths[window])
     frequencies = windows.target_frequencies(items, split.interactions.num_items)
     assert frequencies.sum() == pytest.approx(1)
     np.testing.assert_allclose(frequencies, counted, atol=1e-12)
