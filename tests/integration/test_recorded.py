@@ -73,12 +73,10 @@ def test_what_was_asked_for_what_ran_and_why(recorded):
             recorded.metrics[recorded.metrics.index(row) - 1]["samples"] if row["step"] > 5 else 0
         )
         assert math.isclose(row["samples_per_s"] * seconds, samples, rel_tol=1e-9)
-    assert [(row["step"], row["num_samples"]) for row in recorded.validation] == [
-        (10, 153),
-        (20, 153),
-        (23, 153),
-        (23, 153),
-    ]
+    validated = [row for row in recorded.validation if row["split"] == "validation"]
+    assert [(row["step"], row["num_samples"]) for row in validated] == [(10, 153), (20, 153), (23, 153)]
+    (tested,) = [row for row in recorded.validation if row["split"] == "test"]
+    assert tested["step"] == max(validated, key=lambda row: row["ndcg_10"])["step"], "of the best model"
     for name, _, evidence in result_rows(recorded):
         assert evidence, name
     rows = {name: evidence for name, _, evidence in result_rows(recorded)}
