@@ -76,12 +76,12 @@ def test_what_was_asked_for_what_ran_and_why(recorded):
     validated = [row for row in recorded.validation if row["split"] == "validation"]
     assert [(row["step"], row["num_samples"]) for row in validated] == [(10, 153), (20, 153), (23, 153)]
     (tested,) = [row for row in recorded.validation if row["split"] == "test"]
-    assert tested["step"] == max(validated, key=lambda row: row["ndcg_10"])["step"], "of the best model"
+    assert tested["step"] == 10, "of the best model: no later one is better by stop.min_delta"
     for name, _, evidence in result_rows(recorded):
         assert evidence, name
     rows = {name: evidence for name, _, evidence in result_rows(recorded)}
     assert "median of 4 windows" in rows["samples/s"]
-    assert rows["test ndcg_10"] == "validation.csv, step 23, 153 samples"
+    assert rows["test ndcg_10"] == "validation.csv, step 10, 153 samples"
     assert rows["popularity test ndcg_10"] == "153 samples"
 
     # Both ranks beat, and named their process.
