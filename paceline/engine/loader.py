@@ -112,7 +112,7 @@ class Loader:
         self._plan = context.batch_plan
         self._steps_per_epoch = length.steps_per_epoch
         placed = samples.on_device(context.ranks.device)
-        self.is_placed = placed is not None
+        self._is_placed = placed is not None
         """the samples live on the device: no loader processes"""
         self._samples = samples if placed is None else placed
 
@@ -122,7 +122,7 @@ class Loader:
         order = SampleOrder(len(self._samples), train.global_batch, self._steps_per_epoch, seed)
         requests = plan_requests(order, self._plan, self._ranks.rank, first_step, last_step)
         fetcher = _Fetcher(self._samples, seed)
-        if self.is_placed or in_process or data.num_workers == 0:
+        if self._is_placed or in_process or data.num_workers == 0:
             return (fetcher[request] for request in requests)
         loader = torch.utils.data.DataLoader(
             fetcher,

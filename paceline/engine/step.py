@@ -150,8 +150,8 @@ class TrainStep:
         gradients = [p.grad for p in self._parameters if p.grad is not None]
         grad_norm = get_total_norm(gradients) * normalize
         # All at once: on a GPU each of these small operations costs a launch.
-        is_finite = torch.isfinite(torch.stack([tally.loss_sum, tally.local_loss, grad_norm.double()]))
-        skip = 1.0 - is_finite.all().float()
+        is_finite = torch.isfinite(torch.stack([tally.loss_sum, grad_norm.double(), tally.local_loss]))
+        skip = 1.0 - is_finite[:2].all().float()  # by what all ranks have alike, never by this rank's own loss
         factor = normalize
         if self._train.clip_norm is not None:
             factor = normalize * (self._train.clip_norm / (grad_norm + 1e-6)).clamp(max=1.0)
@@ -159,7 +159,7 @@ class TrainStep:
         self._hold_update()  # a snapshot of the weights may still be under way
         self._precision.apply(self._optimizer, skip)
         self._optimizer.zero_grad(set_to_none=True)
-        return Verdict(grad_norm, skip, self._precision.is_trouble(is_finite[0], skip), ~is_finite[1])
+        return Verdict(grad_norm, skip, self._precision.is_trouble(is_finite[0], skip), ~is_finite[2])
 
     def _enter(self, step: int, phase: str) -> None:
         self._timer.enter(phase)

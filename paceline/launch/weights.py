@@ -16,8 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from paceline.errors import CheckpointError, UsageError
+from paceline.files import sha256_of
 from paceline.telemetry.checkpoints import Checkpoint, check_files, find_checkpoint, shards_digest
-from paceline.telemetry.exports import RECORD, WEIGHTS, digest_of, read_export
+from paceline.telemetry.exports import RECORD, WEIGHTS, read_export
 from paceline.telemetry.run_file import load_run_file
 
 
@@ -42,7 +43,7 @@ class Weights:
             check_files(self.checkpoint)
             return
         with readable(self.path):
-            found = digest_of(self.path / WEIGHTS)
+            found = sha256_of(self.path / WEIGHTS)
         if found != self.digest:
             what = f"the export is damaged: {WEIGHTS} does not have its checksum"
             raise CheckpointError(what, str(self.path), "export the run again")

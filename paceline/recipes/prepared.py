@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from paceline.errors import OccupiedError
-from paceline.files import Lock, read_json, storage_errors, write_json
+from paceline.files import Lock, read_json, sha256_of, storage_errors, write_json
 
 RECORD = "prepared.json"
 _SCHEMA = 1
@@ -70,7 +70,7 @@ def check_made(directory: Path, prepared: Prepared) -> list[str]:
         file = directory / name
         if not file.is_file():
             found.append(f"{name} is missing")
-        elif file.stat().st_size != made.bytes or _sha256_of(file) != made.sha256:
+        elif file.stat().st_size != made.bytes or sha256_of(file) != made.sha256:
             found.append(f"{name} is not as it was written")
     return found
 
@@ -130,7 +130,7 @@ def write_prepared(
 
 def _check_free(file: Path, entry: Made) -> None:
     """The very same content may stand there already: a preparation was killed before it wrote its record."""
-    if os.path.lexists(file) and not (file.is_file() and _sha256_of(file) == entry.sha256):
+    if os.path.lexists(file) and not (file.is_file() and sha256_of(file) == entry.sha256):
         raise OccupiedError("a file stands in the way that was not prepared here", str(file), f"move it away, or {_DO}")
 
 
@@ -147,8 +147,3 @@ def _write(file: Path, blocks: Iterable[bytes]) -> Made:
 
 def _part_of(file: Path) -> Path:
     return file.with_name(f".{file.name}.part")
-
-
-def _sha256_of(file: Path) -> str:
-    with open(file, "rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()

@@ -11,7 +11,6 @@ An export is whole or not there, and never mixed from two.
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import os
 import shutil
 from collections.abc import Iterator
@@ -70,11 +69,6 @@ def read_export(path: Path) -> Export:
         what = f"the export is damaged: {RECORD} is not the record of one ({error})"
         raise CheckpointError(what, str(path), "export the run again") from error
     return export
-
-
-def digest_of(file: Path) -> str:
-    with open(file, "rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 @contextlib.contextmanager

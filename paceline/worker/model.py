@@ -28,10 +28,10 @@ from paceline.engine.ranks import Ranks
 from paceline.engine.seeding import make_deterministic
 from paceline.engine.strategies.base import Strategy
 from paceline.errors import UsageError
-from paceline.files import finite, write_text
+from paceline.files import finite, sha256_of, write_text
 from paceline.parentage import die_with_agent
 from paceline.telemetry.events import QuietLog
-from paceline.telemetry.exports import CONFIG, WEIGHTS, Export, digest_of, write_export
+from paceline.telemetry.exports import CONFIG, WEIGHTS, Export, write_export
 from paceline.telemetry.failure import format_failure
 from paceline.telemetry.layout import RunLayout
 from paceline.telemetry.reader import read_run
@@ -142,7 +142,7 @@ def write_files(trained: Trained, directory: Path) -> dict[str, Any]:
         checkpoint=trained.checkpoint.path.name,
         paceline=paceline.__version__,
         torch=torch.__version__,
-        sha256=digest_of(directory / WEIGHTS),
+        sha256=sha256_of(directory / WEIGHTS),
         num_parameters=sum(parameter.numel() for parameter in trained.model.parameters()),
         identity=manifest.identity,
         metrics=_logged_rows(trained.root, manifest.run, trained.step),

@@ -222,6 +222,19 @@ def test_a_captured_step_replays_to_the_same_bits():
         assert torch.equal(one, other), name
 
 
+@pytest.mark.parametrize("streams", [2, 4])
+def test_extreme_logits_are_no_division_by_nothing(streams):
+    """Entries that would vanish count as the lowest that does not, and have no gradient."""
+    x, project, gates, bias, layer = draw(7, streams, 50)
+    bias[2 * streams :] = torch.linspace(-200, 200, streams**2)
+    at = [leaf.to(DEVICE).requires_grad_() for leaf in (x, project, gates, bias, layer)]
+    written, _, res = fused(*at, 20)
+    torch.testing.assert_close(res.sum(2), torch.ones_like(res.sum(2)))
+    gradients = torch.autograd.grad(written.sum(), at)
+    assert all(gradient.isfinite().all() for gradient in gradients)
+    assert gradients[3][2 * streams] == 0, "400 below the largest"
+
+
 @on_gpu
 def test_what_the_kernels_do_not_take():
     assert fused_available(torch.zeros(3, 4, 8, device=DEVICE))

@@ -12,9 +12,9 @@ import torch
 from paceline.engine.checkpoint.tensors import MODEL
 from paceline.engine.state import TrainState
 from paceline.errors import CheckpointError
-from paceline.files import read_json
+from paceline.files import read_json, sha256_of
 from paceline.telemetry.checkpoints import STATE, Checkpoint, check_files, damaged, read_checkpoint, shards_digest
-from paceline.telemetry.exports import RECORD, WEIGHTS, digest_of, read_export
+from paceline.telemetry.exports import RECORD, WEIGHTS, read_export
 
 
 def check_content(checkpoint: Checkpoint) -> None:
@@ -66,7 +66,7 @@ def read_exported(path: Path) -> dict[str, torch.Tensor]:
     """The weights of an export, after a look at their checksum."""
     file = path / WEIGHTS
     try:
-        if digest_of(file) != read_export(path).sha256:
+        if sha256_of(file) != read_export(path).sha256:
             raise ValueError("it does not have its checksum")
         with safetensors.safe_open(file, framework="pt") as weights:
             names = list(weights.keys())

@@ -7,10 +7,15 @@ d before it is the gradient of what it names. Sums over tokens end as one part p
 
 from __future__ import annotations
 
+import math
+
 import triton
 import triton.language as tl
 
-from paceline.recipes.sasrec.hyper_kernels import exponentials, load_logits
+from paceline.recipes.sasrec.hyper_kernels import LOWEST, exponentials, load_logits
+
+FLOOR = tl.constexpr(math.exp(LOWEST.value) * 1.001)
+"""a little above it, for an exp that is not rounded as this one"""
 
 
 @triton.jit
@@ -172,7 +177,9 @@ def map_backward_kernel(
         dmatrix = left
         drows = earlier
         dcolumns = none
-    dlogits += dmatrix
+    for ij in tl.static_range(n * n):
+        # What was raised to the lowest does not move with its logit.
+        dlogits += (tl.where(matrix[ij] > FLOOR, dmatrix[ij], 0.0),)
 
     inverse = tl.load(inverse_ptr + t, mask=t < T, other=0.0)
     shrink = tl.zeros([BT], tl.float32)

@@ -24,6 +24,10 @@ import triton.language as tl
 # last, which is still in the cache.
 
 
+LOWEST = tl.constexpr(-80.0)
+"""Logits further below the largest of their matrix count as this: exp does not vanish there, so no sum is 0. sinkhorn.py stops earlier."""
+
+
 @triton.jit
 def load_tiles(x_ptr, x_t, first, d, T, D: tl.constexpr, BT: tl.constexpr, R: tl.constexpr):
     """R tiles of BT tokens each, of one stream."""
@@ -117,7 +121,7 @@ def exponentials(logits, n: tl.constexpr):
         largest = tl.maximum(largest, logits[ij])
     matrix = ()
     for ij in tl.static_range(n * n):
-        matrix += (tl.exp(logits[ij] - largest),)
+        matrix += (tl.exp(tl.maximum(logits[ij] - largest, LOWEST)),)
     return matrix
 
 

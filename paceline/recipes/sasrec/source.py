@@ -16,6 +16,7 @@ import stat
 from pathlib import Path
 
 from paceline.errors import DataError
+from paceline.files import sha256_of
 
 _DO = "give an existing file as data.path, or data.path=null for generated data"
 _LONGEST_LINE = 65_536
@@ -74,9 +75,7 @@ def identify_file(path: str, requested_format: str) -> str:
     """The digest of a file's content, with the format it is read in; its place and its dates do not matter."""
     file = find_file(path)
     try:
-        with open(file, "rb") as stream:
-            digest = hashlib.file_digest(stream, "sha256").hexdigest()
-        return f"{detect_format(file, requested_format)}:{digest}"
+        return f"{detect_format(file, requested_format)}:{sha256_of(file)}"
     except OSError as error:
         raise DataError(f"the data file cannot be read ({error.strerror})", f"data.path={path}", _DO) from error
 

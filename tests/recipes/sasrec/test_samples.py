@@ -146,7 +146,6 @@ def test_what_is_held_out_is_no_negative(build, negatives, window):
     }
     assert drawn <= {1, 2, 3, 4, 6, 7, 8}
     log_frequencies = workload.build_model(Setting(torch.device("cpu"), "sdpa")).loss.log_frequencies_N[1:]
-    assert (
-        (log_frequencies == -torch.inf).nonzero().squeeze(1).tolist() == [4, 8] if negatives == "popularity" else True
-    )
+    never = {"popularity": [5, 9], "in_batch": [1, 5, 6, 9]}[negatives]  # 1 and 6 are trained on, and never a target
+    assert [1 + index for index in (log_frequencies == -torch.inf).nonzero().squeeze(1).tolist()] == never
     assert log_frequencies.exp().sum().item() == pytest.approx(1)
