@@ -16,7 +16,8 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from paceline.recipes.sasrec.hyper_fused import Tile, count_programs, lay_rows
+from paceline.recipes.sasrec.hyper_fused import Tile, lay_rows
+from paceline.recipes.sasrec.launches import plan_parts
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -57,7 +58,7 @@ class _Open(torch.autograd.Function):
     def backward(ctx: Any, g_TnD: Tensor) -> tuple[Tensor, Tensor, None]:
         g_TnD = lay_rows(g_TnD)
         T, n, D = g_TnD.shape
-        parts = _plan_parts(T)
+        parts = plan_parts(_TILE.grid(T), _MOST_PARTS)
         dhidden_TD = torch.empty(T, D, dtype=ctx.dtype, device=g_TnD.device)
         parts_PnD = torch.empty(parts, n, D, dtype=torch.float32, device=g_TnD.device)
         _kernels().open_backward_kernel[(parts, _TILE.columns(D))](
@@ -84,7 +85,7 @@ class _Close(torch.autograd.Function):
         x_TnD, weight_n = ctx.saved_tensors
         g_TD = lay_rows(g_TD)
         T, n, D = x_TnD.shape
-        parts, columns = _plan_parts(T), _TILE.columns(D)
+        parts, columns = plan_parts(_TILE.grid(T), _MOST_PARTS), _TILE.columns(D)
         dx_TnD = torch.empty(T, n, D, dtype=x_TnD.dtype, device=x_TnD.device)
         parts_Pn = torch.empty(parts * columns, n, dtype=torch.float32, device=x_TnD.device)
         _kernels().close_backward_kernel[(parts, columns)](
@@ -94,13 +95,6 @@ class _Close(torch.autograd.Function):
         return dx_TnD, parts_Pn.sum(0)
 
 
-def _plan_parts(tokens: int) -> int:
-    """Programs that share the tokens; each has as many tiles to go through as the others, or one less. By the shape alone."""
-    tiles = _TILE.grid(tokens)
-    return count_programs(tiles, count_programs(tiles, _MOST_PARTS))
-
-
-# Not imported above: Triton comes with torch for CUDA alone, and takes a second.
 @cache
 def _kernels() -> ModuleType:
     from paceline.recipes.sasrec import hyper_ends_kernels

@@ -12,13 +12,14 @@ benchmarks/mhc_step.py measures it.
 
 from __future__ import annotations
 
-import importlib.util
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
+
+from paceline.recipes.sasrec.launches import count_programs, pad_block, triton_is_here
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -34,7 +35,7 @@ class Tile(NamedTuple):
     """loads that are under way while another tile is worked on"""
 
     def options(self, width: int) -> dict[str, int]:
-        held = min(self.width, _padded(width))
+        held = min(self.width, pad_block(width))
         return {"BT": self.tokens, "BD": held, "num_warps": self.warps, "num_stages": self.stages}
 
     def grid(self, tokens: int) -> int:
@@ -64,9 +65,7 @@ def fused_available(x_TnD: Tensor) -> bool:
     """Whether the kernels can take these streams; where not, hyper.py's own functions do."""
     # An n × n matrix is unrolled into registers: with n = 8 it no longer fits them, and compiling takes minutes.
     fits = x_TnD.shape[1] in (2, 4) and 0 < x_TnD.numel() < 2**31
-    return (
-        fits and x_TnD.is_cuda and x_TnD.dtype in (torch.float32, torch.bfloat16, torch.float16) and _triton_is_here()
-    )
+    return fits and x_TnD.is_cuda and x_TnD.dtype in (torch.float32, torch.bfloat16, torch.float16) and triton_is_here()
 
 
 def fused_read(
@@ -100,7 +99,7 @@ class _Read(torch.autograd.Function):
         tile = TILES["project"]
         kernels.project_kernel[(count_programs(T, tile.tokens * _TILES),)](
             x_TnD, *x_TnD.stride()[:2], project_MK, gates_3, bias_M, raw_MT, inverse_T, read_TD, T, epsilon,
-            n=n, D=D, M=M, MP=_padded(M), R=_TILES, **tile.options(D),
+            n=n, D=D, M=M, MP=pad_block(M), R=_TILES, **tile.options(D),
         )  # fmt: skip
         kernels.map_kernel[(count_programs(T, _TOKENS),)](
             raw_MT, gates_3, bias_M, pre_nT, post_nT, res_nnT, scales_InT, T, iterations, n=n, BT=_TOKENS, num_warps=1
@@ -136,7 +135,7 @@ class _Read(torch.autograd.Function):
         parts = min(_PARTS, tile.grid(T))
         parts_PMK, dproject_MK, dsmall = empty(parts, *project_MK.shape), empty(*project_MK.shape), empty(M + 3)
         kernels.project_backward_kernel[(n * tile.columns(D), parts)](
-            *streams[:3], dproduct_MT, parts_PMK, T, n=n, D=D, M=M, MP=_padded(M), **tile.options(D)
+            *streams[:3], dproduct_MT, parts_PMK, T, n=n, D=D, M=M, MP=pad_block(M), **tile.options(D)
         )
         KM, B = project_MK.numel(), 128
         kernels.total_kernel[(count_programs(KM, B) + M + 3,)](
@@ -182,12 +181,6 @@ class _Write(torch.autograd.Function):
 
 
 @cache
-def _triton_is_here() -> bool:
-    return importlib.util.find_spec("triton") is not None
-
-
-# Not imported above: Triton comes with torch for CUDA alone, and takes a second.
-@cache
 def _kernels() -> ModuleType:
     from paceline.recipes.sasrec import hyper_kernels
 
@@ -199,15 +192,6 @@ def _backward_kernels() -> ModuleType:
     from paceline.recipes.sasrec import hyper_backward_kernels
 
     return hyper_backward_kernels
-
-
-def count_programs(size: int, block: int) -> int:
-    return -(-size // block)
-
-
-def _padded(size: int) -> int:
-    """The block that holds it: a power of two, and 32 at least."""
-    return max(32, 1 << (size - 1).bit_length())
 
 
 def lay_rows(tensor: Tensor) -> Tensor:

@@ -9,13 +9,14 @@ Without a GPU or Triton it is nn.LayerNorm. tests/gpu/test_norm_kernels.py print
 
 from __future__ import annotations
 
-import importlib.util
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
+
+from paceline.recipes.sasrec.launches import count_programs, pad_block, plan_parts, triton_is_here
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -50,7 +51,7 @@ def fused_available(x: Tensor) -> bool:
     """Whether the kernels can take this input (…, D); where not, F.layer_norm does."""
     # The kernels count in 32 bits, and a little past the end.
     fits = x.shape[-1] <= _WIDEST and 0 < x.numel() <= 2**30
-    return fits and x.is_cuda and x.dtype in (torch.float32, torch.bfloat16, torch.float16) and _triton_is_here()
+    return fits and x.is_cuda and x.dtype in (torch.float32, torch.bfloat16, torch.float16) and triton_is_here()
 
 
 def fused_norm(x: Tensor, weight_D: Tensor, bias_D: Tensor, epsilon: float, dtype: torch.dtype) -> Tensor:
@@ -68,7 +69,7 @@ class _Norm(torch.autograd.Function):
         mean_T = torch.empty(T, dtype=torch.float32, device=x.device)
         inverse_T = torch.empty_like(mean_T)
         tile = _tile(D)
-        _kernels().forward_kernel[(_programs(T, tile["BT"]),)](
+        _kernels().forward_kernel[(count_programs(T, tile["BT"]),)](
             x, weight_D, bias_D, y, mean_T, inverse_T, T, epsilon, D=D, **tile
         )
         ctx.save_for_backward(x, weight_D, mean_T, inverse_T)
@@ -80,44 +81,25 @@ class _Norm(torch.autograd.Function):
         x, weight_D, mean_T, inverse_T = ctx.saved_tensors
         dy, D = dy.contiguous(), x.shape[-1]
         tile = _tile(D)
-        parts = plan_parts(len(mean_T), tile["BT"])
+        parts = plan_parts(count_programs(len(mean_T), tile["BT"]), _MOST_PARTS)
         dx, dweight_D, dbias_D = torch.empty_like(x), torch.empty_like(weight_D), torch.empty_like(weight_D)
         parts_2PD = torch.empty(2, parts, D, dtype=torch.float32, device=x.device)
         _kernels().backward_kernel[(parts,)](
             x, dy, weight_D, mean_T, inverse_T, dx, parts_2PD, len(mean_T), D=D, **tile
         )
         B = 8
-        _kernels().total_kernel[(_programs(D, B),)](
+        _kernels().total_kernel[(count_programs(D, B),)](
             parts_2PD, dweight_D, dbias_D, parts, D=D, BP=_MOST_PARTS, B=B, num_warps=8
         )
         return dx, dweight_D, dbias_D, None, None
 
 
-def plan_parts(tokens: int, held: int) -> int:
-    """Programs that share the tokens, `held` at a time; each has as many rounds to go as the others, or one less.
-
-    It depends on the shape alone, never on the GPU: so does the order in which the gradients are summed.
-    """
-    tiles = _programs(tokens, held)
-    return _programs(tiles, _programs(tiles, _MOST_PARTS))
-
-
 def _tile(width: int) -> dict[str, int]:
     """What a program holds: whole rows, several of them where they are short."""
-    held = max(32, 1 << (width - 1).bit_length())
+    held = pad_block(width)
     return {"BT": _TILE // held, "BD": held, "num_warps": _WARPS}
 
 
-def _programs(size: int, block: int) -> int:
-    return -(-size // block)
-
-
-@cache
-def _triton_is_here() -> bool:
-    return importlib.util.find_spec("triton") is not None
-
-
-# Not imported above: Triton comes with torch for CUDA alone, and takes a second.
 @cache
 def _kernels() -> ModuleType:
     from paceline.recipes.sasrec import norm_kernels

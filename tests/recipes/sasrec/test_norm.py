@@ -9,7 +9,8 @@ import pytest
 import torch
 from torch import nn
 
-from paceline.recipes.sasrec.norm import Norm, fused_available, plan_parts
+from paceline.recipes.sasrec.launches import plan_parts
+from paceline.recipes.sasrec.norm import Norm, fused_available
 
 
 def draw(*shape: int) -> torch.Tensor:
@@ -73,10 +74,11 @@ def test_triton_is_imported_only_by_who_uses_it():
 def test_parts_are_few_and_even():
     for tokens in (1, 7, 32, 33, 25_599, 25_600, 1_000_000):
         for held in (2, 16, 32, 64):
-            parts, tiles = plan_parts(tokens, held), -(-tokens // held)
+            tiles = -(-tokens // held)
+            parts = plan_parts(tiles, 512)
             assert 1 <= parts <= 512
             rounds = [len(range(part, tiles, parts)) for part in range(parts)]
             assert sum(rounds) == tiles
             assert max(rounds) - min(rounds) <= 1
             assert max(rounds) == -(-tiles // 512), "no more rounds than the most parts would take"
-    assert plan_parts(25_600, 32) == 400
+    assert plan_parts(25_600 // 32, 512) == 400
