@@ -71,10 +71,13 @@ class Ranks:
         return self.gather(torch.tensor(values, dtype=torch.float64))
 
     def close(self) -> None:
-        """Leaves the group after a clean end, together."""
+        """Waits until all ranks have ended cleanly; the process leaves right after.
+
+        The group is not destroyed: its threads would be joined with the interpreter's lock held (by the last owner, DDP's reducer),
+        and gloo's may be waiting for that lock to let go of a tensor.
+        """
         if self.has_group:
             dist.barrier()
-            dist.destroy_process_group()
 
 
 def join_ranks(parallel: Parallel) -> Ranks:
