@@ -31,12 +31,15 @@ from paceline.recipes.sasrec.recommender import Recommender
 ITERATIONS = 20
 CHAIN = 4
 OTHERS = {
-    "project": [Tile(8, 32, 2), Tile(16, 32, 4)],
+    "project": [Tile(32, 32, 2), Tile(64, 32, 4)],
     "write": [Tile(16, 128, 4), Tile(4, 128, 4)],
     "write_backward": [Tile(8, 32, 1), Tile(8, 32, 2), Tile(16, 32, 4)],
     "dots": [Tile(8, 32, 1), Tile(8, 32, 2), Tile(16, 32, 4)],
     "read_backward": [Tile(2, 128, 1), Tile(8, 128, 2)],
     "project_backward": [Tile(64, 64, 4, 3), Tile(32, 32, 4, 4), Tile(32, 64, 4, 4)],
+    "project_bf16": [Tile(32, 128, 4, 2), Tile(32, 128, 2, 2), Tile(64, 64, 4, 3), Tile(128, 64, 8, 2)],
+    "read_backward_bf16": [Tile(32, 128, 4), Tile(32, 128, 8), Tile(16, 64, 2), Tile(32, 64, 4)],
+    "project_backward_bf16": [Tile(32, 64, 4, 3), Tile(64, 128, 4, 3), Tile(128, 64, 4, 3)],
 }
 ITEMS, ROWS, LENGTH = 3_416, 128, 200
 """of the whole model's step"""

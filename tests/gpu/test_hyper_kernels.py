@@ -120,17 +120,29 @@ def test_rows_sum_to_one_and_columns_nearly():
     assert (res.sum(0) - 1).abs().max() < 1e-4
 
 
-def test_streams_in_half_the_bytes():
-    """Stored in bf16, computed in fp32: apart from the rounding of what is stored, the same numbers."""
-    x, *parameters = draw(37, 4, 64)
-    x = x.bfloat16()
+@pytest.mark.parametrize(
+    ("tokens", "streams", "width", "dtype"),
+    [
+        (37, 4, 64, torch.float16),
+        # Triton's interpreter multiplies the bits of bf16 as if they were whole numbers.
+        pytest.param(37, 4, 64, torch.bfloat16, marks=on_gpu),
+        pytest.param(70, 4, 200, torch.bfloat16, marks=on_gpu),
+        pytest.param(40, 2, 33, torch.bfloat16, marks=on_gpu),
+        pytest.param(25_599, 4, 128, torch.bfloat16, marks=on_gpu),
+        pytest.param(12_801, 2, 50, torch.bfloat16, marks=on_gpu),
+    ],
+)
+def test_streams_in_half_the_bytes(tokens, streams, width, dtype):
+    """Stored in half precision, computed in fp32: apart from the rounding of what is stored, the same numbers."""
+    x, *parameters = draw(tokens, streams, width)
+    x = x.to(dtype)
 
     def half(
         x: Tensor, project: Tensor, gates: Tensor, bias: Tensor, layer: Tensor, iterations: int
     ) -> tuple[Tensor, ...]:
-        read, mixed, post, res = fused_read(x.bfloat16(), project, gates, bias, iterations, EPSILON)
-        assert read.dtype == torch.bfloat16
-        written = fused_write(mixed, post, res, torch.tanh(read.float() @ layer).bfloat16())
+        read, mixed, post, res = fused_read(x.to(dtype), project, gates, bias, iterations, EPSILON)
+        assert read.dtype == dtype
+        written = fused_write(mixed, post, res, torch.tanh(read.float() @ layer).to(dtype))
         return written.float(), read, res.permute(2, 0, 1)
 
     ours = run(half, (x, *parameters), 20, torch.float32, DEVICE)

@@ -12,7 +12,7 @@ import math
 import triton
 import triton.language as tl
 
-from paceline.recipes.sasrec.hyper_kernels import LOWEST, exponentials, load_logits
+from paceline.recipes.sasrec.hyper_kernels import LOWEST, MP, exponentials, load_logits
 
 FLOOR = tl.constexpr(math.exp(LOWEST.value) * 1.001)
 """a little above it, for an exp that is not rounded as this one"""
@@ -228,9 +228,10 @@ def read_backward_kernel(
 @triton.jit
 def project_backward_kernel(
     x_ptr, x_t, x_n, dproduct_ptr, parts_ptr, T,
-    n: tl.constexpr, D: tl.constexpr, M: tl.constexpr, MP: tl.constexpr, BT: tl.constexpr, BD: tl.constexpr,
+    n: tl.constexpr, D: tl.constexpr, BT: tl.constexpr, BD: tl.constexpr,
 ):  # fmt: skip
     """parts_PMK: this program's part of the gradient of project, over its tokens, for its columns of one stream."""
+    M: tl.constexpr = 2 * n + n * n
     chunks: tl.constexpr = (D + BD - 1) // BD
     s = tl.program_id(0) // chunks
     d = (tl.program_id(0) % chunks) * BD + tl.arange(0, BD)

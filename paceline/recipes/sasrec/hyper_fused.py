@@ -46,17 +46,18 @@ class Tile(NamedTuple):
 
 
 TILES = {
-    "project": Tile(4, 32, 1),
+    "project": Tile(16, 32, 1),
     "write": Tile(8, 128, 4),
     "write_backward": Tile(4, 32, 1),
     "dots": Tile(4, 32, 1),
     "read_backward": Tile(4, 128, 1),
     "project_backward": Tile(32, 64, 4, 3),
+    "project_bf16": Tile(64, 128, 4, 2),
+    "read_backward_bf16": Tile(16, 128, 4),
+    "project_backward_bf16": Tile(64, 64, 4, 3),
 }
 _TOKENS = 32
 """of a program in which one thread has one token"""
-_TILES = 4
-"""that a program which projects works on at once"""
 _PARTS = 48
 """programs that share the tokens where the projection's gradient is summed; each leaves a part as large as the projection"""
 
@@ -96,10 +97,10 @@ class _Read(torch.autograd.Function):
         empty = partial(torch.empty, dtype=torch.float32, device=x_TnD.device)
         raw_MT, inverse_T, pre_nT, post_nT, res_nnT = empty(M, T), empty(T), empty(n, T), empty(n, T), empty(n, n, T)
         scales_InT, read_TD = empty(iterations, n, T), x_TnD.new_empty(T, D)
-        tile = TILES["project"]
-        kernels.project_kernel[(count_programs(T, tile.tokens * _TILES),)](
+        tile, project = _choose(x_TnD.dtype, "project")
+        project[(tile.grid(T),)](
             x_TnD, *x_TnD.stride()[:2], project_MK, gates_3, bias_M, raw_MT, inverse_T, read_TD, T, epsilon,
-            n=n, D=D, M=M, MP=pad_block(M), R=_TILES, **tile.options(D),
+            n=n, D=D, **tile.options(D),
         )  # fmt: skip
         kernels.map_kernel[(count_programs(T, _TOKENS),)](
             raw_MT, gates_3, bias_M, pre_nT, post_nT, res_nnT, scales_InT, T, iterations, n=n, BT=_TOKENS, num_warps=1
@@ -131,11 +132,11 @@ class _Read(torch.autograd.Function):
             dproduct_MT, shrink_T, sums_2MP, T, D, ctx.iterations, n=n, BT=_TOKENS, num_warps=1,
         )  # fmt: skip
 
-        tile = TILES["project_backward"]
+        tile, project_backward = _choose(x_TnD.dtype, "project_backward")
         parts = min(_PARTS, tile.grid(T))
         parts_PMK, dproject_MK, dsmall = empty(parts, *project_MK.shape), empty(*project_MK.shape), empty(M + 3)
-        kernels.project_backward_kernel[(n * tile.columns(D), parts)](
-            *streams[:3], dproduct_MT, parts_PMK, T, n=n, D=D, M=M, MP=pad_block(M), **tile.options(D)
+        project_backward[(n * tile.columns(D), parts)](
+            *streams[:3], dproduct_MT, parts_PMK, T, n=n, D=D, **tile.options(D)
         )
         KM, B = project_MK.numel(), 128
         kernels.total_kernel[(count_programs(KM, B) + M + 3,)](
@@ -144,11 +145,10 @@ class _Read(torch.autograd.Function):
 
         # Last: what comes next in the backward reads dx, and finds its end in the cache.
         dx_TnD = torch.empty(T, n, D, dtype=x_TnD.dtype, device=x_TnD.device)
-        tile = TILES["read_backward"]
-        kernels.read_backward_kernel[(tile.grid(T), tile.columns(D))](
-            *streams, project_MK, pre_nT, res_nnT, shrink_T, dproduct_MT, dx_TnD, T,
-            n=n, D=D, **tile.options(D),
-        )  # fmt: skip
+        tile, read_backward = _choose(x_TnD.dtype, "read_backward")
+        read_backward[(tile.grid(T), tile.columns(D))](
+            *streams, project_MK, pre_nT, res_nnT, shrink_T, dproduct_MT, dx_TnD, T, n=n, D=D, **tile.options(D)
+        )
         return dx_TnD, dproject_MK, dsmall[M:], dsmall[:M], None, None
 
 
@@ -192,6 +192,16 @@ def _backward_kernels() -> ModuleType:
     from paceline.recipes.sasrec import hyper_backward_kernels
 
     return hyper_backward_kernels
+
+
+def _choose(dtype: torch.dtype, name: str) -> tuple[Tile, Any]:
+    """The kernel of that name for streams of this type, and its tile."""
+    if dtype == torch.bfloat16:
+        from paceline.recipes.sasrec import hyper_bf16_kernels
+
+        return TILES[f"{name}_bf16"], getattr(hyper_bf16_kernels, f"{name}_bf16_kernel")
+    module = _kernels() if name == "project" else _backward_kernels()
+    return TILES[name], getattr(module, f"{name}_kernel")
 
 
 def lay_rows(tensor: Tensor) -> Tensor:

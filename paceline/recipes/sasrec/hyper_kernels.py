@@ -24,6 +24,8 @@ import triton.language as tl
 # last, which is still in the cache.
 
 
+MP = tl.constexpr(32)
+"""room for a token's M mapping numbers, where a power of two is asked for: 24 of 4 streams, 8 of 2"""
 LOWEST = tl.constexpr(-80.0)
 """Logits further below the largest of their matrix count as this: exp does not vanish there, so no sum is 0. sinkhorn.py stops earlier."""
 
@@ -41,32 +43,33 @@ def load_tiles(x_ptr, x_t, first, d, T, D: tl.constexpr, BT: tl.constexpr, R: tl
 @triton.jit(do_not_specialize=["T"])
 def project_kernel(
     x_ptr, x_t, x_n, project_ptr, gates_ptr, bias_ptr, raw_ptr, inverse_ptr, u_ptr, T, eps,
-    n: tl.constexpr, D: tl.constexpr, M: tl.constexpr, MP: tl.constexpr, BT: tl.constexpr, BD: tl.constexpr, R: tl.constexpr,
+    n: tl.constexpr, D: tl.constexpr, BT: tl.constexpr, BD: tl.constexpr,
 ):  # fmt: skip
     """raw_MT = project · x / rms, inverse_T = 1 / rms, u_TD = Σ pre · x.
 
     A product with 24 columns is too narrow for the tensor cores: to split fp32 for them costs as much as the product. A program
-    has R tiles of BT tokens, so that a thread uses what it loads of project R times.
+    has its tokens in R tiles, so that a thread uses what it loads of project R times.
     """
-    first = (tl.num_programs(0) - 1 - tl.program_id(0)) * (BT * R)
+    M: tl.constexpr = 2 * n + n * n
+    R: tl.constexpr = 4
+    B: tl.constexpr = BT // R
+    first = (tl.num_programs(0) - 1 - tl.program_id(0)) * BT
     chunks: tl.constexpr = (D + BD - 1) // BD
-    token = tl.arange(0, BT)
+    token = tl.arange(0, B)
     # Spread over the tile's tokens also where they all are to get the same: all tiles have one layout then.
-    column = tl.broadcast_to(
-        tl.arange(0, BD // 4)[None, :, None] * 4 + tl.arange(0, 4)[None, None, :], [BT, BD // 4, 4]
-    )
+    column = tl.broadcast_to(tl.arange(0, BD // 4)[None, :, None] * 4 + tl.arange(0, 4)[None, None, :], [B, BD // 4, 4])
     squares = ()
     products = ()
     for _ in tl.static_range(R):
-        squares += (tl.zeros([BT, BD // 4], tl.float32),)
+        squares += (tl.zeros([B, BD // 4], tl.float32),)
     for _ in tl.static_range(M * R):
-        products += (tl.zeros([BT, BD // 4], tl.float32),)
-    x = load_tiles(x_ptr, x_t, first, column, T, D, BT, R)
+        products += (tl.zeros([B, BD // 4], tl.float32),)
+    x = load_tiles(x_ptr, x_t, first, column, T, D, B, R)
     for chunk in range(n * chunks):
         # The next tiles are on their way while these are multiplied; after the last there are none, and the first come again.
         following = (chunk + 1) % (n * chunks)
         x_following = load_tiles(
-            x_ptr + (following // chunks) * x_n, x_t, first, (following % chunks) * BD + column, T, D, BT, R
+            x_ptr + (following // chunks) * x_n, x_t, first, (following % chunks) * BD + column, T, D, B, R
         )
         larger = ()
         for r in tl.static_range(R):
@@ -82,11 +85,11 @@ def project_kernel(
         x = x_following
     gate, number = tl.load(gates_ptr), tl.arange(0, MP)[None, :]
     for r in tl.static_range(R):
-        t = first + r * BT + token
+        t = first + r * B + token
         inverse = tl.rsqrt(tl.sum(squares[r], 1) / (n * D) + eps)
         tl.store(inverse_ptr + t, inverse, mask=t < T)
         pre = ()
-        raw = tl.zeros([BT, MP], tl.float32)
+        raw = tl.zeros([B, MP], tl.float32)
         for m in tl.static_range(M):
             one = tl.sum(products[m * R + r], 1) * inverse
             raw = tl.where(number == m, one[:, None], raw)
@@ -97,9 +100,9 @@ def project_kernel(
         t = t[:, None, None]
         for start in range(0, D, BD):
             d = start + column
-            u = tl.zeros([BT, BD // 4, 4], tl.float32)
+            u = tl.zeros([B, BD // 4, 4], tl.float32)
             for s in tl.static_range(n):
-                u += pre[s][:, None, None] * load_tiles(x_ptr + s * x_n, x_t, first + r * BT, d, T, D, BT, 1)[0]
+                u += pre[s][:, None, None] * load_tiles(x_ptr + s * x_n, x_t, first + r * B, d, T, D, B, 1)[0]
             tl.store(u_ptr + t * D + d, u, mask=(t < T) & (d < D))
 
 
