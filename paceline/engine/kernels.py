@@ -19,7 +19,7 @@ _PATTERNS = (
     ("cudnn", r"cudnn_generated_\w*sdpa|cudnn_attention|CudnnAttention"),
     ("flex", r"flex_attention|FlexAttention"),
     ("efficient", r"fmha_cutlass[FB]|PyTorchMemEffAttention|efficient_attention|EfficientAttention"),
-    ("flash", r"pytorch_flash::|\bflash_(?:fwd|bwd)_|FlashAttn|_flash_attention_|FlashAttention"),
+    ("flash", r"pytorch_flash::|\bflash_(?:fwd|bwd)_|FlashAttn|_flash_attention(?:_|$)|FlashAttention"),
     ("math", r"_scaled_dot_product_attention_math"),
     (
         "eager",
@@ -51,15 +51,16 @@ class Seen:
 def find_attention(rows: Iterable[tuple[str, int, float]]) -> list[Seen]:
     """Every backend among the (name, calls, own time in ms) of a profile, the longest first.
 
-    Math contains a softmax, which by itself would be eager: where math is seen, the two are one.
+    A softmax may be part of something else, and is of math: it counts as eager only where no other attention is seen.
     """
     found: dict[str, list[tuple[str, int, float]]] = {}
     for name, count, time_ms in rows:
         backend = attention_backend_of(name)
-        if backend is not None:
+        # What autograd wraps around an operator of the backward is no operator of its own.
+        if backend is not None and not re.search(r"Backward\d+$", name):
             found.setdefault(backend, []).append((name, count, time_ms))
-    if "math" in found:
-        found["math"] += found.pop("eager", [])
+    if len(found) > 1:
+        found.pop("eager", None)
     seen = [
         Seen(backend, tuple(row[0] for row in own), sum(row[1] for row in own), sum(row[2] for row in own))
         for backend, own in found.items()
