@@ -85,7 +85,6 @@ def main(argv: list[str]) -> int:
     parser.add_argument("overrides", nargs="*", metavar="key=value")
     parser.add_argument("--repeats", type=int, default=9)
     arguments = parser.parse_intermixed_args(argv)
-    die_with_parent(os.getppid())
     try:
         print(json.dumps(measure(load_job(arguments.target, arguments.overrides), arguments.repeats)))
         return 0
@@ -338,6 +337,7 @@ def _spread(values: list[float]) -> dict[str, float | int] | None:
 
 
 if __name__ == "__main__":
+    die_with_parent(os.getppid())
     code = main(sys.argv[1:])
     sys.stdout.flush()
     sys.stderr.flush()
