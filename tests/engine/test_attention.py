@@ -12,6 +12,7 @@ from paceline.config.sections import Attention as Section
 from paceline.engine.attention import choose_attention, choose_impl, combine, find_calls
 from paceline.engine.backends import BACKENDS, restricted
 from paceline.engine.build import build_trainer
+from paceline.engine.failure import explain_exception
 from paceline.engine.kernels import find_attention
 from paceline.engine.ranks import Ranks
 from paceline.errors import ConfigError
@@ -201,3 +202,14 @@ def test_what_was_recorded_is_what_a_profile_of_the_run_shows(make_context, atte
     assert backends(lambda: trainer._evaluator.run("validation")) == {evaluation}
     trainer.run()
     trainer.close()
+
+
+def test_a_shape_that_nobody_told_of_ends_with_what_to_do(tmp_path):
+    states = torch.ones(1, 1, 2, 8)
+    with restricted(("efficient",)), pytest.raises(RuntimeError) as caught:
+        torch.nn.functional.scaled_dot_product_attention(states, states, states)
+    error, is_echo = explain_exception(caught.value, tmp_path, 3)
+    assert not is_echo
+    assert "no backend left" in error.problems[0].what
+    assert "rank 3" in error.problems[0].where
+    assert "attention.exclude" in error.problems[0].do
