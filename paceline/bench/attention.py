@@ -41,7 +41,7 @@ from paceline.telemetry.failure import format_failure
 from paceline.workload import AttentionCall
 
 _WINDOW_MS = 20.0
-_MOST_CALLS = 50
+_MOST_CALLS = 20
 _AHEAD_CYCLES = 40_000_000
 """of the GPU's clock, about 20 ms: longer than the host takes to enqueue a window"""
 

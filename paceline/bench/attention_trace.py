@@ -1,6 +1,6 @@
 """The attention of a training run as its own profile shows it, against what the run promised when it began.
 
-    audit_run(Path("runs/demo"))   -> Audit(promised="flash", seen=[Seen("flash", …)], wrong="", trace=…)
+    audit_run(Path("runs/demo"))   -> Audit(promised="flash", seen=[Seen("flash", …)], wrong="", traces=[…])
 
 Reads any trace that torch.profiler exports (Chrome's format, also gzipped). Standard library only.
 """
@@ -8,8 +8,9 @@ Reads any trace that torch.profiler exports (Chrome's format, also gzipped). Sta
 from __future__ import annotations
 
 import gzip
+import itertools
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -27,34 +28,38 @@ class Audit:
     requested: str
     seen: list[Seen]
     wrong: str
-    trace: str
+    traces: list[str]
 
     def to_record(self) -> dict[str, Any]:
         return asdict(self)
 
 
 def audit_run(root: Path) -> Audit:
-    """Audits the newest trace of a run."""
+    """Audits the newest profile of a run, all ranks that wrote one."""
     run = read_run(root)
     choices = {event["about"]: event for event in run.events_of("choice")}
     promise = choices.get("attention.backend")
     if promise is None:
         what = "the run did not record which attention it uses (no choice attention.backend)"
         raise UsageError(what, str(root / "events.jsonl"), "its recipe has none, or it was trained by an older version")
-    trace = find_trace(root)
-    seen = find_attention(read_trace(trace))
+    traces = find_traces(root)
+    by_rank = [find_attention(read_trace(trace)) for trace in traces]
     promised = str(promise["effective"])
     requested = str(choices["attention.impl"]["requested"])
-    return Audit(promised, requested, seen, check_promise(promised, seen), str(trace))
+    wrong = dict.fromkeys(filter(None, (check_promise(promised, seen) for seen in by_rank)))
+    return Audit(promised, requested, _add_up(by_rank), "; ".join(wrong), [str(trace) for trace in traces])
 
 
-def find_trace(root: Path) -> Path:
-    """The newest trace below RUN/profile."""
+def find_traces(root: Path) -> list[Path]:
+    """The newest trace below RUN/profile, and those beside it: one per rank."""
     folder = root / "profile"
     traces = [path for path in folder.glob("**/*") if path.name.endswith((".json", ".json.gz")) and _is_trace(path)]
     if not traces:
-        raise UsageError("the run has no profile", str(folder), "train some steps of it with telemetry.profile")
-    return max(traces, key=lambda path: path.stat().st_mtime)
+        raise UsageError(
+            "the run has no profile", str(folder), "go on with telemetry.profile.start_step=N, then ask again"
+        )
+    newest = max(traces, key=lambda path: path.stat().st_mtime)
+    return sorted(path for path in traces if path.parent == newest.parent)
 
 
 def read_trace(path: Path) -> Iterator[tuple[str, int, float]]:
@@ -71,6 +76,16 @@ def read_trace(path: Path) -> Iterator[tuple[str, int, float]]:
             group[event["name"]] = (count + 1, time_us + float(event.get("dur", 0)))
     chosen = totals["kernel"] or totals["cpu_op"]
     return ((name, count, time_us / 1e3) for name, (count, time_us) in chosen.items())
+
+
+def _add_up(by_rank: Iterable[Sequence[Seen]]) -> list[Seen]:
+    """The same backend on several ranks as one."""
+    found: dict[str, Seen] = {}
+    for each in itertools.chain.from_iterable(by_rank):
+        before = found.get(each.backend, Seen(each.backend, (), 0, 0.0))
+        names = tuple(dict.fromkeys((*before.names, *each.names)))
+        found[each.backend] = Seen(each.backend, names, before.count + each.count, before.time_ms + each.time_ms)
+    return list(found.values())
 
 
 def _is_trace(path: Path) -> bool:

@@ -85,7 +85,7 @@ def _audit(root: Path, as_json: bool) -> None:
     if as_json:
         print(json.dumps(audit.to_record()))
         return
-    table = Table("attention", "calls", "time, ms", "kernels", title=audit.trace, title_justify="left")
+    table = Table("attention", "calls", "time, ms", "kernels", title="\n".join(audit.traces), title_justify="left")
     for each in audit.seen:
         table.add_row(each.backend, f"{each.count:,}", f"{each.time_ms:.3f}", "\n".join(each.names))
     Console().print(table)

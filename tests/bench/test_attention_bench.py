@@ -109,7 +109,7 @@ def make_run(tmp_path: Path):
         folder.mkdir(exist_ok=True)
         (folder / "other.json").write_text('{"rows": []}')
         if backends:
-            profiler.export_chrome_trace(str(folder / "rank_00000.json.gz"))
+            profiler.export_chrome_trace(str(folder / "rank_00000.trace.json.gz"))
         return layout.root
 
     return make
@@ -120,7 +120,8 @@ def test_a_profile_that_keeps_the_promise(make_run, capsys):
     audit = audit_run(root)
     assert audit.wrong == ""
     assert {each.backend: each.count for each in audit.seen} == {"flash": 2, "math": 1}
-    assert audit.trace.endswith("rank_00000.json.gz")
+    (trace,) = audit.traces
+    assert trace.endswith("rank_00000.trace.json.gz")
     run_attention([], True, run=str(root))
     assert json.loads(capsys.readouterr().out)["promised"] == "training flash, evaluation math"
     run_attention([], False, run=str(root))
@@ -128,7 +129,13 @@ def test_a_profile_that_keeps_the_promise(make_run, capsys):
 
 
 def test_a_profile_that_breaks_it_is_named(make_run):
-    assert audit_run(make_run("flash", "math")).wrong == "flash was promised for training, and the profile shows math"
+    root = make_run("math", "math")
+    assert audit_run(root).wrong == ""
+    other = make_run("flash", "flash", name="other") / "profile" / "rank_00000.trace.json.gz"
+    other.rename(root / "profile" / "rank_00001.trace.json.gz")
+    audit = audit_run(root)
+    assert audit.wrong == "math was promised for training, and the profile shows flash", "one rank is enough"
+    assert {each.backend: each.count for each in audit.seen} == {"math": 1, "flash": 2}
 
 
 def test_what_cannot_be_audited_says_why(make_run, tmp_path):
