@@ -23,9 +23,11 @@ import torch
 from paceline.config.changes import find_changes, list_changes
 from paceline.config.fingerprint import DATA_DIGEST
 from paceline.config.nearest import nearest
-from paceline.engine.attention import choose_attention
+from paceline.engine.attention import Attention, choose_attention, find_calls
 from paceline.engine.checkpoint.reading import read_exported, read_tensors
 from paceline.engine.checkpoint.tensors import MODEL, load_weights
+from paceline.engine.precision import choose_precision
+from paceline.engine.ranks import Ranks
 from paceline.errors import CheckpointError, DataError, UsageError
 from paceline.recipes.job import Job, load_job
 from paceline.telemetry.checkpoints import (
@@ -61,6 +63,8 @@ class Trained:
     """None: it was loaded from an export"""
     root: Path
     """the run directory or export whose config.yaml describes it"""
+    attention: Attention
+    """what the run's policy says here; the model is built for it. `attention.install()` also restricts SDPA, in the whole process"""
 
 
 def load_model(path: str | Path, checkpoint: str | Path = "best", device: str | torch.device = "cpu") -> Trained:
@@ -77,27 +81,41 @@ def load_model(path: str | Path, checkpoint: str | Path = "best", device: str | 
     found, weights, note = _read_weights(root, word)
     where = str(found.path)
     _check_identity(job, found.manifest.identity, where)
-    workload, model = _build(job, weights, target, where)
-    return Trained(job, workload, model, found.step, where, note, found, root)
+    workload, model, attention = _build(job, weights, target, where)
+    return Trained(job, workload, model, found.step, where, note, found, root, attention)
 
 
 def _load_export(path: Path, device: torch.device) -> Trained:
     export = read_export(path)
     job = load_job(str(path / CONFIG))
     _check_identity(job, export.identity, str(path))
-    workload, model = _build(job, read_exported(path), device, str(path))
-    return Trained(job, workload, model, export.step, str(path), "", None, path)
+    workload, model, attention = _build(job, read_exported(path), device, str(path))
+    return Trained(job, workload, model, export.step, str(path), "", None, path, attention)
 
 
 def _build(
     job: Job, weights: Mapping[str, torch.Tensor], device: torch.device, where: str
-) -> tuple[Workload, torch.nn.Module]:
+) -> tuple[Workload, torch.nn.Module, Attention]:
     workload = job.recipe.build(job.config)
-    attention = choose_attention(job.config.attention.impl, device.type, QuietLog())
+    attention = _choose_attention(job, workload, device)
     with torch.random.fork_rng(devices=[]):  # the caller's random numbers stay as they were
-        model = workload.build_model(Setting(device, attention))
+        model = workload.build_model(Setting(device, attention.kernel))
     load_weights(model, weights, where)
-    return workload, model.to(device).eval()
+    return workload, model.to(device).eval(), attention
+
+
+def _choose_attention(job: Job, workload: Workload, device: torch.device) -> Attention:
+    """As the run would choose on this device; what cannot be served here has a fallback, whatever the run asked for."""
+    ranks = Ranks(0, 1, device, "none", "one process")
+    section = job.config.attention.model_copy(update={"fallback": "warn"})
+    precision, _ = choose_precision(job.config.precision.mode, ranks.lowest_capability())
+    was_deterministic = torch.are_deterministic_algorithms_enabled()
+    try:
+        # What is not deterministic was refused in the run, and is here.
+        torch.use_deterministic_algorithms(was_deterministic or job.config.run.deterministic)
+        return choose_attention(section, find_calls(workload, job.config, device, 1), precision, ranks, QuietLog())
+    finally:
+        torch.use_deterministic_algorithms(was_deterministic)
 
 
 def _locate(path: Path, word: str) -> tuple[Path, str]:

@@ -76,7 +76,50 @@ class Setting:
 
     device: torch.device
     attention: str
-    """the effective kernel: eager, sdpa or flex"""
+    """the effective kernel: eager, sdpa or flex. Which backends SDPA may use is the engine's business"""
+
+
+@dataclass(frozen=True)
+class AttentionCall:
+    """The largest attention of one phase, as its kernel sees it; the type of its numbers follows from the precision."""
+
+    phase: str
+    """training, with a backward, or evaluation"""
+    rows: int
+    heads: int
+    queries: int
+    keys: int
+    width: int
+    """of a head"""
+    is_causal: bool = False
+    mask: str = "none"
+    """besides: none, boolean, or bias (numbers added to the scores)"""
+    dropout: float = 0.0
+    kernels: Collection[str] = ("eager", "sdpa", "flex")
+    """those that the recipe has for it"""
+    why: str = ""
+    """why not the others"""
+
+    @property
+    def shape(self) -> str:
+        """In words, without the phase."""
+        words = [f"{self.rows} rows × {self.heads} heads, {self.queries} × {self.keys}, width {self.width}"]
+        words += ["causal"] if self.is_causal else []
+        words += [f"{self.mask} mask"] if self.mask != "none" else []
+        words += [f"dropout {self.dropout:g}"] if self.dropout else []
+        return ", ".join(words)
+
+    def __str__(self) -> str:
+        return f"{self.phase}: {self.shape}"
+
+
+@runtime_checkable
+class Attends(Protocol):
+    """What a workload has besides, where its model has attention: what torch is asked about before anything runs."""
+
+    def attention_calls(self, device_type: str, micro_batch: int, block: int) -> Sequence[AttentionCall]:
+        """For a full micro-batch of so many samples, and for an evaluation block; empty where there is none."""
+        ...
 
 
 class Workload(Protocol):

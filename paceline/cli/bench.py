@@ -15,18 +15,24 @@ BENCHES = {
     "startup": "time to the first step, against a bare torchrun script",
     "checkpoint": "what a save costs the training",
     "sasrec": "an epoch and an evaluation of SASRec, beside rivals",
+    "attention": "which attention runs for a configuration (or ran in a run), why not others, and their times",
 }
 _OPTIONS = {
     "startup": ("repeats", "nproc"),
     "checkpoint": ("repeats", "parameters", "tokens", "every"),
     "sasrec": ("repeats", "data", "epochs", "rival", "set"),
+    "attention": ("repeats", "run"),
 }
 
 
 def command(
     name: Annotated[str, typer.Argument(metavar="NAME", help="; ".join(f"{k}: {v}" for k, v in BENCHES.items()))],
+    words: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="CONFIG KEY=VALUE", help="attention: a recipe or YAML file, and overrides."),
+    ] = None,
     repeats: Annotated[
-        int | None, typer.Option("--repeats", min=1, help="Pairs of starts (5), saves (9), or rounds (1).")
+        int | None, typer.Option("--repeats", min=1, help="Pairs of starts (5), saves (9), rounds (1), or windows (9).")
     ] = None,
     nproc: Annotated[int | None, typer.Option("--nproc", min=1, help="startup: worker processes (2).")] = None,
     parameters: Annotated[
@@ -55,6 +61,9 @@ def command(
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="sasrec: a setting of ours, such as train.graph=false."),
     ] = None,
+    run: Annotated[
+        str | None, typer.Option("--run", metavar="RUN", help="attention: audit a profiled run in place of a CONFIG.")
+    ] = None,
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
@@ -75,14 +84,22 @@ def command(
         "epochs": epochs,
         "rival": rival or None,
         "set": settings or None,
+        "run": run,
     }
     given = {option: value for option, value in values.items() if value is not None}
     for option in given:
         if option not in _OPTIONS[name]:
             what = f"--{option} means nothing to the bench {name!r}"
             raise UsageError(what, "command line", f"it takes --{', --'.join(_OPTIONS[name])}")
+    if words and name != "attention":
+        what = f"{' '.join(words)} means nothing to the bench {name!r}"
+        raise UsageError(what, "command line", "leave it out")
     if name == "startup":
         _run_startup(as_json, **given)
+    elif name == "attention":
+        from paceline.cli.bench_attention import run_attention
+
+        run_attention(words or [], as_json, **given)
     elif name == "checkpoint":
         _run_checkpoint(as_json, **given)
     else:

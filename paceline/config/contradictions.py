@@ -31,6 +31,7 @@ def check(config: RunConfig, origins: Mapping[str, str], facts: Facts) -> list[P
         *_check_length(config, given, facts),
         *_check_device(config, given, facts),
         *_check_evaluation(config, given),
+        *_check_attention(config, given),
     ]
 
 
@@ -157,6 +158,28 @@ def _check_evaluation(config: RunConfig, given: _Given) -> Iterator[Problem]:
             f"{given.say('stop.patience')} waits for evaluations, and none takes place",
             given.where("stop.patience", "evaluate.every_steps", "evaluate.every_epochs"),
             "set evaluate.every_epochs=1, or stop.patience=null",
+        )
+
+
+def _check_attention(config: RunConfig, given: _Given) -> Iterator[Problem]:
+    impl, excluded = config.attention.impl, set(config.attention.exclude)
+    where = given.where("attention.impl", "attention.exclude")
+    if impl in excluded:
+        yield Problem(
+            f"attention.impl={impl} asks for what {given.say('attention.exclude')} rules out",
+            where,
+            f"take {impl} out of attention.exclude, or set attention.impl=auto",
+        )
+    backends = {"flash", "cudnn", "efficient", "math"}
+    if impl == "sdpa" and backends <= excluded:
+        yield Problem(
+            f"attention.impl=sdpa with {given.say('attention.exclude')}, which leaves SDPA no backend",
+            where,
+            "exclude fewer of them, or set attention.impl=eager",
+        )
+    if impl == "auto" and backends | {"eager", "flex"} <= excluded:
+        yield Problem(
+            f"{given.say('attention.exclude')} leaves no attention at all", where, "take math or eager out of it"
         )
 
 

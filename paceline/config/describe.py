@@ -113,6 +113,8 @@ def _collection(origin: Any, arguments: tuple[Any, ...], metadata: list[Any]) ->
     items = [argument for argument in arguments if argument is not Ellipsis]
     item, inner = _unwrap(items[0] if items else Any)
     noun = f"{_PLURALS.get(item, 'values')} {_bounds(inner)}".strip()
+    if get_origin(item) is Literal:
+        noun = f"{noun}, each {_in_words(item)}"
     if origin is tuple and Ellipsis not in arguments:
         return f"a list of {len(items)} {noun}"
     lengths = [f"at least {m.min_length}" for m in metadata if isinstance(m, annotated_types.MinLen)]

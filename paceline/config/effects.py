@@ -33,6 +33,12 @@ def find_idle(config: RunConfig, given: Collection[str]) -> Iterator[tuple[str, 
         idle += [
             (f"data.{name}", "data.num_workers=0 loads in the training process") for name in ("prefetch", "pin_memory")
         ]
+    impl, fallback = config.attention.impl, config.attention.fallback
+    if impl in ("auto", "eager"):
+        what = "auto takes what can be served" if impl == "auto" else "eager runs everywhere"
+        idle += [("attention.fallback", f"attention.impl={impl}: {what}")]
+    if impl == "eager" or (impl not in ("auto", "sdpa") and fallback == "error"):
+        idle += [("attention.exclude", f"attention.impl={impl}: nothing else is ever chosen")]
     if not config.checkpoint.enabled:
         idle += [
             (f"checkpoint.{name}", "checkpoint.enabled=false")

@@ -160,7 +160,18 @@ class Precision(Section):
 
 
 class Attention(Section):
-    impl: Literal["auto", "eager", "sdpa", "flex"] = key("auto", "Attention kernel; auto: sdpa.", NUMERICS)
+    impl: Literal["auto", "eager", "sdpa", "flash", "cudnn", "flex"] = key(
+        "auto",
+        "Attention kernel: written out, torch's SDPA with any backend or with this one alone, or flex attention; "
+        "auto: eager on GPUs below compute capability 8.0, else sdpa.",
+        NUMERICS,
+    )
+    exclude: list[Literal["flash", "cudnn", "efficient", "math", "eager", "flex"]] = key(
+        [], "Never to be used: backends of SDPA, and eager or flex where auto or a fallback chooses.", NUMERICS
+    )
+    fallback: Literal["warn", "error"] = key(
+        "warn", "Where impl cannot be served: take what auto would, and say why; or end with the reason.", NUMERICS
+    )
 
 
 class Evaluate(Section):

@@ -1,16 +1,217 @@
-"""Which attention kernel a run uses, and why."""
+"""Which attention a run uses, and why: one decision for all ranks, asked of torch for the shapes that the run will have.
+
+    auto        below compute capability 8.0 eager, else SDPA; what is excluded or refused is passed over
+    a request   served, or attention.fallback decides: what auto would take, said with the reason; or an error
+
+A recipe hears of eager, sdpa or flex. What SDPA may use is set for the whole process, so that training, evaluation, recomputation and
+graphs cannot differ.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+
+from paceline.config.arithmetic import plan_batches
+from paceline.config.sections import Attention as AttentionSection
+from paceline.config.sections import RunConfig
+from paceline.engine.backends import BACKENDS, NOT_ON_CPU, allow_only, find_refusals, find_selected
+from paceline.engine.precision import DTYPES
+from paceline.engine.ranks import Ranks
+from paceline.errors import ConfigError
 from paceline.telemetry.events import EventLog
+from paceline.workload import Attends, AttentionCall, Workload
+
+Refusals = Mapping[str, str]
+"""eager, sdpa, flash, cudnn, flex: each that cannot be had, with the reason"""
+
+_UNKNOWN = AttentionCall("training", rows=1, heads=1, queries=64, keys=64, width=64, is_causal=True)
+"""What torch is asked about for a recipe that does not say what attention it has."""
 
 
-def choose_attention(requested: str, device_type: str, events: EventLog) -> str:
-    """eager, sdpa or flex, recorded as requested and effective with the reason."""
-    effective, reason = requested, "as requested"
-    if requested == "auto":
-        effective, reason = "sdpa", "SDPA picks the device's fastest kernel"
-    elif requested == "flex" and device_type == "cpu":
-        effective, reason = "sdpa", "flex attention has no backward on a CPU"
-    events.choice("attention.impl", requested, effective, reason)
-    return effective
+@dataclass(frozen=True)
+class Attention:
+    """What was decided."""
+
+    impl: str
+    """eager, sdpa, flash, cudnn or flex"""
+    backends: tuple[str, ...]
+    """what SDPA may use"""
+
+    @property
+    def kernel(self) -> str:
+        """What the recipe runs: eager, sdpa or flex."""
+        return "sdpa" if self.impl in BACKENDS else self.impl
+
+    def install(self) -> None:
+        """Holds from now on, in the whole process."""
+        allow_only(self.backends)
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The effective implementation, why, and whether a request was not served."""
+
+    impl: str
+    reason: str
+    is_fallback: bool = False
+
+
+def find_calls(workload: Workload, config: RunConfig, device: torch.device, world_size: int) -> list[AttentionCall]:
+    """The attention of a full micro-batch and of an evaluation block; empty where the recipe tells of none."""
+    if not isinstance(workload, Attends):
+        return []
+    train = config.train
+    plan = plan_batches(train.global_batch, train.micro_batch, train.accumulate, world_size)
+    return list(workload.attention_calls(device.type, plan.largest_micro_batch, config.evaluate.block))
+
+
+def choose_attention(
+    section: AttentionSection,
+    calls: Sequence[AttentionCall],
+    precision: str,
+    ranks: Ranks,
+    events: EventLog,
+    *,
+    is_told: bool = False,
+) -> Attention:
+    """The attention of all ranks, recorded as requested and effective with the reason. Not in force before `install`.
+
+    `is_told`: the operator knows already that the request changes nothing in this recipe.
+    """
+    dtype = DTYPES[precision]
+    tables = _agree([find_refusals(call, dtype, ranks.device) for call in calls or [_UNKNOWN]], ranks)
+    refusals = combine(calls or [_UNKNOWN], tables, section.exclude)
+    if section.impl == "flex" or {"sdpa", "eager"} <= refusals.keys():
+        _ask_for_flex(refusals, ranks)
+    verdict = choose_impl(section, ranks.lowest_capability(), refusals)
+    if verdict.is_fallback and not is_told:
+        what = f"attention.impl={section.impl} cannot be served here: {verdict.impl} instead"
+        events.write("warning", what=what, why=verdict.reason)
+    events.choice("attention.impl", section.impl, verdict.impl, verdict.reason)
+    excluded = [name for name in BACKENDS if name in section.exclude]
+    for name in excluded:
+        if calls and all(name in table for table in tables):
+            what = f"attention.exclude: {name!r} has no effect here"
+            events.write("note", what=what, why=f"it could not be used anyway: {tables[0][name]}")
+    allowed = tuple(name for name in BACKENDS if name not in excluded)
+    attention = Attention(verdict.impl, (verdict.impl,) if verdict.impl in BACKENDS else allowed)
+    if calls:
+        _record_backends(attention, calls, tables, dtype, ranks.device, events)
+    return attention
+
+
+def combine(calls: Sequence[AttentionCall], tables: Sequence[Refusals], excluded: Collection[str]) -> dict[str, str]:
+    """What cannot be had for all calls of a run, from what each backend refuses of each (`tables`)."""
+    refusals: dict[str, str] = {}
+    for call, table in zip(calls, tables, strict=True):
+        for kernel in ("eager", "sdpa", "flex"):
+            if kernel not in call.kernels:
+                names = ("sdpa", "flash", "cudnn") if kernel == "sdpa" else (kernel,)
+                refusals |= dict.fromkeys(names, call.why or f"this recipe has no {kernel} attention")
+        for name in ("flash", "cudnn"):
+            if name in table:
+                refusals.setdefault(name, f"{table[name]} ({call})")
+        if set(BACKENDS) <= {*table, *excluded}:
+            against = {name: "excluded" if name in excluded else table[name] for name in BACKENDS}
+            listed = ", ".join(f"{name}: {why}" for name, why in against.items())
+            refusals.setdefault("sdpa", f"no backend is left ({listed}; {call})")
+        if call.dropout:
+            refusals.setdefault("flex", f"flex attention cannot drop attention weights ({call})")
+        if call.mask != "none":
+            refusals.setdefault("flex", f"flex attention takes no {call.mask} mask ({call})")
+    return refusals | {name: "attention.exclude names it" for name in excluded if name not in ("efficient", "math")}
+
+
+def choose_impl(section: AttentionSection, capability: tuple[int, int] | None, refusals: Refusals) -> Verdict:
+    """For the lowest compute capability among the ranks, None without a GPU; ConfigError where nothing is left, or allowed to take its place."""
+    requested = section.impl
+    if requested != "auto" and requested not in refusals:
+        return Verdict(requested, "as requested")
+    if requested != "auto" and section.fallback == "error":
+        raise ConfigError(
+            f"attention.impl={requested} cannot be served here: {refusals[requested]}",
+            "attention.impl and attention.fallback=error",
+            "set attention.impl=auto, or attention.fallback=warn to take what auto would",
+        )
+    is_old = capability is not None and capability < (8, 0)
+    order = ("eager", "sdpa", "flex") if is_old else ("sdpa", "eager", "flex")
+    impl = next((name for name in order if name not in refusals), None)
+    if impl is None:
+        listed = "; ".join(f"{name}: {refusals[name]}" for name in order)
+        raise ConfigError(f"no attention is left: {listed}", "attention.exclude", "exclude less")
+    if requested != "auto":
+        return Verdict(impl, f"{requested}: {refusals[requested]}", is_fallback=True)
+    if impl != order[0]:
+        return Verdict(impl, f"{order[0]}: {refusals[order[0]]}")
+    if capability is None:
+        return Verdict(impl, "no GPU: SDPA has a fused kernel for CPUs")
+    number = f"compute capability {capability[0]}.{capability[1]}"
+    return Verdict(impl, f"{number} < 8.0 has no flash attention" if is_old else f"{number} >= 8.0")
+
+
+def _agree(tables: list[dict[str, str]], ranks: Ranks) -> list[dict[str, str]]:
+    """What any rank's torch refuses is refused for all; the reason of another rank stays in its own log."""
+    served = [float(name not in table) for table in tables for name in BACKENDS]
+    lowest = ranks.gather_floats(served).amin(0).view(len(tables), len(BACKENDS)).tolist()
+    agreed = []
+    for table, row in zip(tables, lowest, strict=True):
+        refused = [name for name, value in zip(BACKENDS, row, strict=True) if not value]
+        agreed.append({name: table.get(name, "the GPU of another rank refuses it") for name in refused})
+    return agreed
+
+
+def _ask_for_flex(refusals: dict[str, str], ranks: Ranks) -> None:
+    """Adds flex attention where a rank cannot have it. Asked only where it could be chosen: Triton takes its time to import."""
+    mine = flex_refusal(ranks.device)
+    is_served = bool(ranks.gather_floats([float(not mine)]).all())
+    if not is_served:
+        refusals.setdefault("flex", mine or "another rank cannot have it")
+
+
+def flex_refusal(device: torch.device) -> str:
+    """Why flex attention cannot train on this device; empty where it can."""
+    if device.type == "cuda":
+        from torch.utils._triton import has_triton
+
+        return "" if has_triton() else "flex attention is compiled by Triton, which cannot run here"
+    from torch.nn.attention.flex_attention import flex_attention
+
+    probe = torch.zeros(1, 1, 1, 16, requires_grad=True, device=device)
+    try:
+        flex_attention(probe, probe, probe)
+    except NotImplementedError as error:
+        return str(error).partition(". ")[0]
+    return ""
+
+
+def _record_backends(
+    attention: Attention,
+    calls: Sequence[AttentionCall],
+    tables: Sequence[Refusals],
+    dtype: torch.dtype,
+    device: torch.device,
+    events: EventLog,
+) -> None:
+    """Which kernel each phase gets: of SDPA the backend that torch selects, asked with only those enabled that may be used."""
+    selected = {call.phase: attention.impl for call in calls}
+    reason = "SDPA is not used"
+    if attention.kernel == "sdpa":
+        selected = {call.phase: find_selected(call, dtype, device, attention.backends) for call in calls}
+        against = {
+            f"{name}: {table[name]}": None
+            for table in tables
+            for name in attention.backends
+            if name in table and table[name] != NOT_ON_CPU
+        }
+        phases: dict[str, list[str]] = {}
+        for call in calls:
+            phases.setdefault(call.shape, []).append(call.phase)
+        shapes = [f"{' and '.join(names)}: {shape}" for shape, names in phases.items()]
+        asked = f"torch's choice in {str(dtype).removeprefix('torch.')} for {'; '.join(shapes)}"
+        reason = "; ".join([asked, *against])
+    kinds = set(selected.values())
+    effective = kinds.pop() if len(kinds) == 1 else ", ".join(f"{phase} {name}" for phase, name in selected.items())
+    events.choice("attention.backend", attention.impl, effective, reason)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from paceline.config.arithmetic import Length, plan_length
 from paceline.config.nearest import nearest
 from paceline.config.sections import Best
-from paceline.engine.attention import choose_attention
+from paceline.engine.attention import choose_attention, find_calls
 from paceline.engine.checkpoint.saver import Saver
 from paceline.engine.checkpoint.start import Start, choose_start
 from paceline.engine.context import Context
@@ -44,9 +44,12 @@ def build_trainer(context: Context, workload: Workload) -> Trainer:
     device = ranks.device
     events.choice("device", "auto", str(device), "this local rank's GPU" if device.type == "cuda" else "no GPU here")
     precision = build_precision(config.precision, ranks, events)
-    attention = choose_attention(config.attention.impl, device.type, events)
+    calls = find_calls(workload, config, device, ranks.world_size)
+    is_told = "attention.impl" in dict(context.idle)
+    attention = choose_attention(config.attention, calls, precision.name, ranks, events, is_told=is_told)
+    attention.install()
     seed_model(config.run.seed)
-    model = workload.build_model(Setting(device, attention)).to(device)
+    model = workload.build_model(Setting(device, attention.kernel)).to(device)
     start.load_model(model)
     strategy = build_strategy(model, ranks, config.parallel, events)
     optimizer = build_optimizer(model, config.train.optimizer, device, events)

@@ -27,6 +27,10 @@ _PEER_WORDS = (
 """What gloo, NCCL and the store say when another rank has gone; the exception type alone does not tell (torch 2.13)."""
 
 
+_NO_KERNEL_WORDS = ("No available kernel", "No viable backend for scaled_dot_product_attention")
+"""What torch says where a shape that the recipe did not tell of meets backends that were ruled out."""
+
+
 def explain_exception(error: BaseException, root: Path, rank: int) -> tuple[PacelineError, bool]:
     """(typed error, whether it is only the echo of another rank's failure)."""
     if isinstance(error, PacelineError):
@@ -40,6 +44,12 @@ def explain_exception(error: BaseException, root: Path, rank: int) -> tuple[Pace
             "the GPU ran out of memory",
             f"rank {rank}: {_first_line(error)}",
             "set a smaller train.micro_batch: the global batch stays the same",
+        ), False
+    if type(error) is RuntimeError and any(words in str(error) for words in _NO_KERNEL_WORDS):
+        return PacelineError(
+            "SDPA has no backend left for an attention of this run",
+            f"rank {rank}: {_first_line(error)}; torch's reasons are in the rank's log",
+            "set attention.impl=sdpa, or exclude less in attention.exclude",
         ), False
     if isinstance(error, dist.DistError) or (
         type(error) is RuntimeError and any(word in str(error) for word in _PEER_WORDS)

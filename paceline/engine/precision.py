@@ -109,6 +109,10 @@ class Fp16(Precision):
                 own.copy_(tensors[name])
 
 
+DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+"""What matrix products and attention compute in, by the name of the mode."""
+
+
 def choose_precision(requested: str, capability: tuple[int, int] | None) -> tuple[str, str]:
     """(effective mode, reason) for the lowest compute capability among the ranks; None without a GPU."""
     if requested != "auto":
@@ -124,7 +128,7 @@ def choose_precision(requested: str, capability: tuple[int, int] | None) -> tupl
 def build_precision(config: PrecisionSection, ranks: Ranks, events: EventLog) -> Precision:
     """The precision of this run, the same on every rank, recorded as requested and effective with the reason."""
     device = ranks.device
-    mode, reason = choose_precision(config.mode, _lowest_capability(ranks))
+    mode, reason = choose_precision(config.mode, ranks.lowest_capability())
     events.choice("precision.mode", config.mode, mode, reason)
     if device.type == "cuda":
         torch.backends.cuda.matmul.allow_tf32 = config.tf32
@@ -133,10 +137,3 @@ def build_precision(config: PrecisionSection, ranks: Ranks, events: EventLog) ->
     if mode == "bf16":
         return Bf16(device.type)
     return Fp16(device) if mode == "fp16" else Precision()
-
-
-def _lowest_capability(ranks: Ranks) -> tuple[int, int] | None:
-    """Asked of all ranks: with GPUs of several kinds each would choose for itself, and their collectives would no longer match."""
-    mine = torch.cuda.get_device_capability(ranks.device) if ranks.device.type == "cuda" else (-1, 0)
-    lowest = min(tuple(row) for row in ranks.gather_floats(mine).tolist())
-    return None if lowest[0] < 0 else (int(lowest[0]), int(lowest[1]))

@@ -70,6 +70,15 @@ class Ranks:
         """Some numbers of every rank: (world_size, len(values)), float64. Blocks."""
         return self.gather(torch.tensor(values, dtype=torch.float64))
 
+    def lowest_capability(self) -> tuple[int, int] | None:
+        """The lowest compute capability among the ranks; None where one has no GPU. Blocks.
+
+        Asked of all ranks: with GPUs of several kinds each would choose for itself, and their collectives would no longer match.
+        """
+        mine = torch.cuda.get_device_capability(self.device) if self.device.type == "cuda" else (-1, 0)
+        lowest = min(tuple(row) for row in self.gather_floats(mine).tolist())
+        return None if lowest[0] < 0 else (int(lowest[0]), int(lowest[1]))
+
     def close(self) -> None:
         """Waits until all ranks have ended cleanly; the process leaves right after.
 

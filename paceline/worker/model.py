@@ -100,6 +100,7 @@ def evaluate_splits(trained: Trained, precision_mode: str | None = None) -> dict
     config, workload = trained.job.config, trained.workload
     if config.run.deterministic:
         make_deterministic()
+    trained.attention.install()
     device = next(trained.model.parameters()).device
     ranks = Ranks(0, 1, device, "none", "one process")
     section = config.precision.model_copy(update={"mode": precision_mode} if precision_mode else {})
@@ -120,6 +121,7 @@ def recommend(
     if not isinstance(workload, Recommends):
         what = f"the recipe {trained.job.recipe.name} recommends nothing"
         raise UsageError(what, trained.where, "use its model in another way: paceline export, paceline.trained")
+    trained.attention.install()
     with torch.no_grad():
         found = workload.recommend(trained.model, user=user, history=history, top=top, keep_seen=keep_seen)
     answer: dict[str, Any] = finite(asdict(found))

@@ -97,6 +97,15 @@ def test_what_the_device_cannot_serve(facts, overrides, refused):
         (("train.lr_scaling.rule=linear",), ["train.lr_scaling.rule", "train.lr_scaling.base_batch"]),
         (("train.schedule.kind=step",), ["train.schedule.kind", "train.schedule.decay_every"]),
         (("stop.patience=3", "evaluate.every_epochs=null"), ["stop.patience=3", "none takes place"]),
+        (
+            ("attention.impl=flash", "attention.exclude=[math,flash]"),
+            ["attention.impl=flash", "rules out", "take flash"],
+        ),
+        (
+            ("attention.impl=sdpa", "attention.exclude=[flash,cudnn,efficient,math]"),
+            ["attention.impl=sdpa", "no backend"],
+        ),
+        (("attention.exclude=[flash,cudnn,efficient,math,eager,flex]",), ["attention.impl (default)", "no attention"]),
     ],
 )
 def test_settings_that_contradict_each_other(overrides, keys):
@@ -116,6 +125,8 @@ def test_settings_that_contradict_each_other(overrides, keys):
         ("train.schedule.kind=cosine", "train.schedule.min_ratio=0.1"),
         ("train.lr_scaling.rule=sqrt", "train.lr_scaling.base_batch=64"),
         ("stop.patience=3", "evaluate.every_epochs=null", "evaluate.every_steps=5"),
+        ("attention.impl=cudnn", "attention.exclude=[flash,efficient,math,eager,flex]"),
+        ("attention.exclude=[flash,cudnn,efficient,eager,flex]",),
     ],
 )
 def test_what_fits_together_is_accepted(overrides):

@@ -33,6 +33,13 @@ def idle(*overrides: str) -> dict[str, str]:
         (("train.optimizer.no_decay=[bias]",), "train.optimizer.no_decay", "weight_decay=0"),
         (("data.prefetch=4",), "data.prefetch", "num_workers=0"),
         (("checkpoint.best.direction=min",), "checkpoint.best.direction", "checkpoint.best.metric"),
+        (("attention.fallback=error",), "attention.fallback", "impl=auto"),
+        (("attention.impl=eager", "attention.exclude=[math]"), "attention.exclude", "impl=eager"),
+        (
+            ("attention.impl=flash", "attention.exclude=[math]", "attention.fallback=error"),
+            "attention.exclude",
+            "flash",
+        ),
     ],
 )
 def test_found_with_the_reason(overrides, key, because):
@@ -60,3 +67,5 @@ def test_nothing_is_said_of_what_has_an_effect_or_was_not_given():
     assert idle("train.optimizer.name=sgd", "train.optimizer.momentum=0.9") == {}
     assert idle("data.num_workers=1", "data.prefetch=4") == {}
     assert idle("checkpoint.best.metric=loss", "checkpoint.best.direction=min") == {}
+    assert idle("attention.impl=flash", "attention.exclude=[math]", "attention.fallback=warn") == {}
+    assert idle("attention.exclude=[math]") == {}

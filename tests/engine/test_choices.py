@@ -1,4 +1,4 @@
-"""Precision, backend, attention: what runs, and why."""
+"""Precision and backend: what runs, and why."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import pytest
 import torch
 
 from paceline.config.sections import Precision
-from paceline.engine.attention import choose_attention
 from paceline.engine.effects import find_ineffective
 from paceline.engine.precision import build_precision, choose_precision
 from paceline.engine.ranks import Ranks, choose_backend, read_place
@@ -68,20 +67,3 @@ def test_the_launchers_variables():
     for bad in ({"RANK": "abc"}, {"RANK": "1"}, {"WORLD_SIZE": "2"}, {"RANK": "-1"}):
         with pytest.raises(UsageError, match=r"numbers|no rank|MASTER_ADDR"):
             read_place(bad)
-
-
-@pytest.mark.parametrize(
-    ("requested", "device", "effective"),
-    [
-        ("auto", "cuda", "sdpa"),
-        ("eager", "cpu", "eager"),
-        ("sdpa", "cpu", "sdpa"),
-        ("flex", "cuda", "flex"),
-        ("flex", "cpu", "sdpa"),
-    ],
-)
-def test_attention(make_context, requested, device, effective):
-    context = make_context({"attention": {"impl": requested}})
-    assert choose_attention(context.config.attention.impl, device, context.events) == effective
-    (choice,) = read_records(context.layout.events)
-    assert (choice["requested"], choice["effective"]) == (requested, effective)

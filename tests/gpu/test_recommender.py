@@ -6,7 +6,7 @@ import itertools
 import pytest
 import torch
 
-from paceline.recipes.sasrec.attention import attend_by_flex, attend_by_sdpa, attend_eagerly
+from paceline.engine.attend import attend_by_flex, attend_by_sdpa, attend_eagerly
 from tests.recipes.sasrec.recommenders import VARIANTS, build, make_batch
 
 pytestmark = pytest.mark.gpu
@@ -86,7 +86,7 @@ def test_all_kernels_agree_forward_and_backward(width: int) -> None:
     for kernel in (attend_eagerly, attend_by_sdpa, attend_by_flex):
         random = torch.Generator("cuda").manual_seed(0)
         states = [torch.randn(2, 2, 200, width, device="cuda", generator=random, requires_grad=True) for _ in range(3)]
-        mixed = kernel(*states, 0.0)
+        mixed = kernel(*states, is_causal=True)
         mixed.square().sum().backward()
         results.append([mixed.detach(), *(state.grad for state in states)])
     for other in results[1:]:

@@ -207,10 +207,11 @@ def _check_model(config: SasrecConfig) -> Iterator[Problem]:
             "model.width and model.heads",
             f"set model.heads={nearest}, or model.width={wider}",
         )
-    if config.attention.impl == "flex" and model.attention_dropout and not model.time:
+    is_strict = config.attention.fallback == "error"
+    if config.attention.impl == "flex" and is_strict and model.attention_dropout and not model.time:
         yield Problem(
             f"model.attention_dropout={model.attention_dropout} with attention.impl=flex, which cannot drop attention weights",
-            "model.attention_dropout and attention.impl",
+            "model.attention_dropout, attention.impl and attention.fallback=error",
             "set model.attention_dropout=0, or attention.impl=sdpa",
         )
 

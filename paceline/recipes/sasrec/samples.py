@@ -38,7 +38,11 @@ class _Samples:
     """Samples cut out of users' histories."""
 
     _longest: int
-    """of all samples"""
+
+    @property
+    def longest(self) -> int:
+        """Positions of the longest sample of all."""
+        return self._longest
 
     def __init__(self, histories: Histories, placement: str) -> None:
         self._histories = histories

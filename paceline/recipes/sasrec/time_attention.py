@@ -17,7 +17,8 @@ import math
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from paceline.recipes.sasrec.attention import hide_future, join_heads, split_heads
+from paceline.engine.attend import hide_future
+from paceline.recipes.sasrec.attention import join_heads, split_heads
 from paceline.recipes.sasrec.config import Model
 from paceline.recipes.sasrec.frame import Frame
 from paceline.recipes.sasrec.relations import Relations

@@ -8,12 +8,14 @@ from typing import Any
 import numpy as np
 import torch
 
+from paceline.engine.attend import sdpa_width
 from paceline.errors import ConfigError, DataError
 from paceline.recipes.sasrec.block import hidden_width
 from paceline.recipes.sasrec.candidates import draw_candidates
 from paceline.recipes.sasrec.catalogue import rank_among, rank_among_all
 from paceline.recipes.sasrec.config import Data, Loss, SasrecConfig
 from paceline.recipes.sasrec.generate import generate_interactions
+from paceline.recipes.sasrec.groups import ROWS
 from paceline.recipes.sasrec.histories import place_histories
 from paceline.recipes.sasrec.interactions import Floats, Interactions, drop_short_users
 from paceline.recipes.sasrec.losses import build_loss
@@ -26,11 +28,11 @@ from paceline.recipes.sasrec.samples import EvaluationSet, Tensors, TrainSet
 from paceline.recipes.sasrec.split import SPLITS, Split, split_last
 from paceline.recipes.sasrec.step_negatives import FromBatch, FromCatalogue, StepNegatives
 from paceline.recipes.sasrec.windows import Windows
-from paceline.workload import Objective, Recommendation, Setting
+from paceline.workload import AttentionCall, Objective, Recommendation, Setting
 
 
 class SasrecWorkload:
-    """Implements `paceline.workload.Workload`, and `Recommends`."""
+    """Implements `paceline.workload.Workload`, `Attends` and `Recommends`."""
 
     unit = "items"
     splits: Sequence[str] = SPLITS
@@ -67,6 +69,31 @@ class SasrecWorkload:
     def loss(self, model: torch.nn.Module, batch: Tensors) -> tuple[torch.Tensor, torch.Tensor]:
         """Summed over all targets; each weighs 1."""
         return model(batch), (batch["targets"] > 0).sum(dtype=torch.float32)
+
+    def attention_calls(self, device_type: str, micro_batch: int, block: int) -> Sequence[AttentionCall]:
+        """On a GPU all rows at once, on a CPU the longest group of them; every block of the model has the same."""
+        model = self._config.model
+        width = model.width // model.heads
+        evaluated = list(self._evaluation.values())
+        sizes = {
+            "training": (min(micro_batch, len(self._train)), self._train.longest),
+            "evaluation": (min(block, len(evaluated[0])), max(samples.longest for samples in evaluated)),
+        }
+        return [
+            AttentionCall(
+                phase,
+                rows if device_type == "cuda" else min(rows, ROWS),
+                model.heads,
+                queries=length,
+                keys=length,
+                width=width if model.time else sdpa_width(width, device_type),
+                is_causal=True,
+                dropout=model.attention_dropout if phase == "training" else 0.0,
+                kernels=("eager",) if model.time else ("eager", "sdpa", "flex"),
+                why="model.time=true sums values per interval, which no fused kernel does: written out",
+            )
+            for phase, (rows, length) in sizes.items()
+        ]
 
     def units(self, ids: Sequence[int]) -> int:
         return int(self._windows.lengths[np.asarray(ids, np.int64)].sum())

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from paceline.recipes.sasrec.attention import attend_by_flex, attend_by_sdpa, attend_eagerly
+from paceline.engine.attend import attend_by_flex, attend_by_sdpa, attend_eagerly
 from paceline.recipes.sasrec.frame import Frame
 from paceline.recipes.sasrec.rotary import build_rotation, rotate
 from tests.recipes.sasrec.recommenders import build, encode_padded, make_batch
@@ -37,9 +37,9 @@ def test_all_kernels_agree(width: int) -> None:
     """Also where the width of a head suits no kernel and has to be widened."""
     random = torch.Generator().manual_seed(width)
     query, key, value = (torch.randn(2, 3, 37, width, generator=random) for _ in range(3))
-    expected = attend_eagerly(query, key, value, 0.0)
-    torch.testing.assert_close(attend_by_sdpa(query, key, value, 0.0), expected, rtol=1e-4, atol=1e-5)
-    torch.testing.assert_close(attend_by_flex(query, key, value, 0.0), expected, rtol=1e-4, atol=1e-5)
+    expected = attend_eagerly(query, key, value, is_causal=True)
+    torch.testing.assert_close(attend_by_sdpa(query, key, value, is_causal=True), expected, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(attend_by_flex(query, key, value, is_causal=True), expected, rtol=1e-4, atol=1e-5)
 
 
 @UNCOMPILED
@@ -59,9 +59,9 @@ def test_dropped_weights_are_made_up_for() -> None:
     torch.manual_seed(0)
     query, key, value = (torch.randn(1, 1, 6, 4) for _ in range(3))
     many = [states.expand(4000, 1, 6, 4) for states in (query, key, value)]
-    expected = attend_eagerly(query, key, value, 0.0)[0]
+    expected = attend_eagerly(query, key, value, is_causal=True)[0]
     for kernel in (attend_eagerly, attend_by_sdpa):
-        dropped = kernel(*many, 0.4)
+        dropped = kernel(*many, is_causal=True, dropout=0.4)
         assert dropped.std(0).mean() > 0.1
         torch.testing.assert_close(dropped.mean(0), expected, rtol=0, atol=0.1)
 
@@ -111,5 +111,7 @@ def test_packing_and_padding() -> None:
 def test_eager_weights_do_not_overflow_in_half_precision() -> None:
     query = torch.full((1, 1, 4, 8), 60.0, dtype=torch.bfloat16)
     value = torch.randn(1, 1, 4, 8, generator=torch.Generator().manual_seed(0)).to(torch.bfloat16)
-    assert attend_eagerly(query, query, value, 0.0).isfinite().all()
-    assert F.cosine_similarity(attend_eagerly(query, query, value, 0.0)[0, 0, 0], value[0, 0, 0], dim=0) > 0.99
+    assert attend_eagerly(query, query, value, is_causal=True).isfinite().all()
+    assert (
+        F.cosine_similarity(attend_eagerly(query, query, value, is_causal=True)[0, 0, 0], value[0, 0, 0], dim=0) > 0.99
+    )

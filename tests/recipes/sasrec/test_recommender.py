@@ -73,7 +73,7 @@ def test_the_order_matters(variant: dict[str, object], positions: str) -> None:
 @torch.no_grad()
 def test_packed_rows_are_what_each_is_alone(variant: dict[str, object], monkeypatch: pytest.MonkeyPatch) -> None:
     """Whether the three rows go together or in two groups."""
-    monkeypatch.setattr(groups, "_ROWS", 2)
+    monkeypatch.setattr(groups, "ROWS", 2)
     model, batch = build(**variant), make_batch()
     hidden, places = model.encode(batch)
     assert places is not None

@@ -72,7 +72,10 @@ def test_the_same_keys_work_where_the_choice_was_made():
     [
         ({"loss": {"kind": "bce", "negatives": "popularity"}}, "no correction"),
         ({"evaluate": {"candidates": "sampled", "mask_seen": True}}, "never items that the user had"),
-        ({"attention": {"impl": "flex"}, "model": {"attention_dropout": 0.1}}, "cannot drop attention weights"),
+        (
+            {"attention": {"impl": "flex", "fallback": "error"}, "model": {"attention_dropout": 0.1}},
+            "cannot drop attention weights",
+        ),
     ],
 )
 def test_contradictions_are_refused(sections, match):

@@ -6,6 +6,7 @@ import torch
 import yaml
 
 import paceline
+from paceline.engine.attend import KERNELS
 from paceline.errors import ConfigError, DataError
 from paceline.recipes.sasrec.config import SasrecConfig, check
 from paceline.recipes.sasrec.workload import SasrecWorkload
@@ -262,3 +263,36 @@ def test_who_had_everything_does_not_look_perfect(tmp_path):
 def test_more_candidates_than_items_are_refused():
     with pytest.raises(ConfigError, match="of a catalogue of 40 items"):
         build(evaluate={"candidates": "sampled", "num_candidates": 40})
+
+
+@pytest.mark.parametrize("model", [{}, {"mhc": True, "streams": 2}, {"time": True}, {"attention_dropout": 0.2}])
+def test_the_attention_that_is_told_of_is_the_largest_that_runs(model, monkeypatch):
+    workload = build(SMALL | {"users": 150}, model={"width": 12, "heads": 2, "blocks": 1, **model})
+    training, evaluation = workload.attention_calls("cpu", micro_batch=48, block=40)
+    seen = []
+
+    def spy(query, key, value, *, is_causal, dropout):
+        seen.append((*query.shape, key.shape[-2], is_causal, dropout))
+        return value
+
+    def largest(run):
+        seen.clear()
+        run()
+        return max(seen, key=lambda shape: shape[2])
+
+    if model.get("time"):
+        assert {training.kernels, evaluation.kernels} == {("eager",)}
+        assert "model.time=true" in training.why
+        return
+    monkeypatch.setitem(KERNELS, "sdpa", spy)
+    net, samples, answers = build_model(workload), workload.train_set(), workload.evaluation_set("test")
+    longest = np.argsort(-workload._windows.lengths)[:48].tolist()
+    shape = largest(lambda: workload.loss(net.train(), samples.fetch(longest, Draw(0, 0, longest))))
+    told = (training.rows, training.heads, training.queries, training.width, training.keys)
+    assert (*told, training.is_causal, training.dropout) == shape
+    assert training.dropout == model.get("attention_dropout", 0.0)
+    shape = largest(lambda: workload.predict(net.eval(), answers.fetch(range(150), Draw(0, 0, []))))
+    told = (evaluation.rows, evaluation.heads, evaluation.queries, evaluation.width, evaluation.keys)
+    assert (*told, evaluation.is_causal, 0.0) == shape
+    dense, _ = workload.attention_calls("cuda", micro_batch=48, block=40)
+    assert (dense.rows, dense.width) == (48, 8), "a GPU takes all rows at once, and widens heads to a multiple of 8"
