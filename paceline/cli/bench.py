@@ -14,11 +14,13 @@ from paceline.errors import UsageError
 BENCHES = {
     "startup": "time to the first step, against a bare torchrun script",
     "checkpoint": "what a save costs the training",
+    "collective": "all-reduce, all-gather and reduce-scatter by size",
     "sasrec": "an epoch and an evaluation of SASRec, beside rivals",
 }
 _OPTIONS = {
     "startup": ("repeats", "nproc"),
     "checkpoint": ("repeats", "parameters", "tokens", "every"),
+    "collective": ("repeats", "nproc", "sizes"),
     "sasrec": ("repeats", "data", "epochs", "rival", "set"),
 }
 
@@ -26,9 +28,22 @@ _OPTIONS = {
 def command(
     name: Annotated[str, typer.Argument(metavar="NAME", help="; ".join(f"{k}: {v}" for k, v in BENCHES.items()))],
     repeats: Annotated[
-        int | None, typer.Option("--repeats", min=1, help="Pairs of starts (5), saves (9), or rounds (1).")
+        int | None,
+        typer.Option(
+            "--repeats",
+            min=1,
+            help="Pairs of starts (5), saves (9), rounds (1), or collectives of each size (50, or 0.4 s).",
+        ),
     ] = None,
-    nproc: Annotated[int | None, typer.Option("--nproc", min=1, help="startup: worker processes (2).")] = None,
+    nproc: Annotated[
+        int | None,
+        typer.Option(
+            "--nproc", min=1, help="startup: worker processes (2); collective: ranks (one per GPU, 2 without)."
+        ),
+    ] = None,
+    sizes: Annotated[
+        str | None, typer.Option("--sizes", metavar="4K,1M,64M", help="collective: sizes of the whole buffer.")
+    ] = None,
     parameters: Annotated[
         float | None, typer.Option("--parameters", min=1e6, help="checkpoint: size of the model (1e7).")
     ] = None,
@@ -68,6 +83,7 @@ def command(
     values: dict[str, Any] = {
         "repeats": repeats,
         "nproc": nproc,
+        "sizes": sizes,
         "parameters": parameters,
         "tokens": tokens,
         "every": every,
@@ -85,6 +101,10 @@ def command(
         _run_startup(as_json, **given)
     elif name == "checkpoint":
         _run_checkpoint(as_json, **given)
+    elif name == "collective":
+        from paceline.cli.bench_collective import run_collective
+
+        run_collective(as_json, **given)
     else:
         _run_sasrec(as_json, **given)
 

@@ -91,12 +91,14 @@ def _open_files() -> Check:
     if limit == resource.RLIM_INFINITY:
         return ok("open files", "no limit", **values)
     about = f"{limit:,} per process"
+    can_raise = hard == resource.RLIM_INFINITY or hard >= _FILES
+    do = f"ulimit -n {_FILES if hard == resource.RLIM_INFINITY else hard}"
+    if not can_raise:
+        do = f"raise the hard limit, which is {hard:,} (LimitNOFILE, limits.conf, docker --ulimit nofile={_FILES})"
     if limit <= _FEWEST_FILES:
-        do = f"ulimit -n {_FILES}" if hard >= _FILES or hard == resource.RLIM_INFINITY else "raise the hard limit"
         return fail("open files", f"{about}; no rank starts with {_FEWEST_FILES} or fewer", do, **values)
     if limit < _FILES:
-        what = f"{about}; loader processes and many ranks want {_FILES:,}"
-        return warn("open files", what, f"ulimit -n {max(_FILES, hard)}", **values)
+        return warn("open files", f"{about}; loader processes and many ranks want {_FILES:,}", do, **values)
     return ok("open files", about, **values)
 
 

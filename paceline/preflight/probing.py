@@ -21,17 +21,26 @@ from paceline.launch.process import Agent
 from paceline.preflight.subject import Subject
 
 PROBE_MODULE = "paceline.worker.probe"
+BUDGET_S = 0.4
+"""for the repetitions of one collective of one size, where nobody says how many"""
 _TIMEOUT_S = 60.0
 
 
 def probe(
-    subject: Subject, *, sizes: Sequence[int], repeats: int, product: bool, timeout_s: float = _TIMEOUT_S
+    subject: Subject,
+    *,
+    sizes: Sequence[int],
+    repeats: int,
+    budget_s: float | None = BUDGET_S,
+    product: bool,
+    timeout_s: float = _TIMEOUT_S,
 ) -> dict[str, Any]:
     """What rank 0 wrote; the error of the rank that failed first otherwise."""
     wish = {
         "backend": subject.config.parallel.backend,
         "sizes": list(sizes),
         "repeats": repeats,
+        "budget_s": budget_s,
         "product": product,
     }
     with tempfile.TemporaryDirectory(prefix="paceline-probe-") as scratch:

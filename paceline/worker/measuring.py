@@ -17,8 +17,6 @@ from paceline.engine.ranks import Ranks, join_ranks
 from paceline.errors import DesyncError
 
 _TIMEOUT_S = 20.0
-_BUDGET_S = 0.4
-"""for the repetitions of one collective of one size"""
 _FEWEST = 3
 _WINDOWS = 5
 
@@ -32,7 +30,9 @@ def probe(wish: dict[str, Any]) -> dict[str, Any] | None:
         "world_size": ranks.world_size,
         "torch": torch.__version__,
         "nccl": _nccl_version() if ranks.device.type == "cuda" else None,
-        "collectives": _Collectives(ranks, wish["repeats"]).measure(wish["sizes"]) if ranks.has_group else [],
+        "collectives": _Collectives(ranks, wish["repeats"], wish["budget_s"]).measure(wish["sizes"])
+        if ranks.has_group
+        else [],
         "products": _products(ranks) if wish["product"] else [],
     }
     ranks.close()
@@ -48,9 +48,11 @@ def _nccl_version() -> str | None:
 class _Collectives:
     """All-reduce, all-gather and reduce-scatter of several sizes, each repeated; a repetition takes as long as on its slowest rank."""
 
-    def __init__(self, ranks: Ranks, repeats: int) -> None:
+    def __init__(self, ranks: Ranks, repeats: int, budget_s: float | None) -> None:
+        """As often as `repeats` says, or for about `budget_s` per size and operation where that is less."""
         self._ranks = ranks
         self._repeats = repeats
+        self._budget_s = budget_s
 
     def measure(self, sizes: list[int]) -> list[dict[str, Any]]:
         return [one for size in sizes for one in self._measure_size(size)]
@@ -87,7 +89,9 @@ class _Collectives:
     def _repeat(self, run: Callable[[], Any]) -> list[float]:
         # All ranks must agree on how often: the slowest one's time decides.
         once = self._slowest([self._time(run)])[0]
-        times = max(_FEWEST, min(self._repeats, int(_BUDGET_S / max(once, 1e-9))))
+        times = self._repeats
+        if self._budget_s is not None:
+            times = max(_FEWEST, min(times, int(self._budget_s / max(once, 1e-9))))
         return self._slowest([self._time(run) for _ in range(times)])
 
     def _slowest(self, seconds: list[float]) -> list[float]:
