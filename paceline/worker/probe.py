@@ -15,7 +15,9 @@ import sys
 import traceback
 from pathlib import Path
 
+from paceline.errors import PacelineError
 from paceline.parentage import die_with_agent
+from paceline.telemetry.failure import format_failure
 
 
 def main(argv: list[str]) -> int:
@@ -33,15 +35,22 @@ def main(argv: list[str]) -> int:
             arguments.to.write_text(json.dumps(found), encoding="utf-8")
         return 0
     except Exception as error:
-        from paceline.engine.failure import explain_exception
-        from paceline.telemetry.failure import format_failure
+        _report(error)
+        return PacelineError.exit_code
 
-        rank = int(os.environ.get("RANK", "0"))
-        typed, is_secondary = explain_exception(error, Path(), rank)
-        text = "".join(traceback.format_exception(error))[-2000:]
-        record = typed.to_record() | {"rank": rank, "step": None, "secondary": is_secondary, "traceback": text}
-        print(format_failure(record), file=sys.stderr, flush=True)
-        return typed.exit_code
+
+def _report(error: Exception) -> None:
+    """To whoever started us: the exception in its own words. `explain_exception` speaks for a training, and would leave them out."""
+    from paceline.engine.failure import explain_exception
+
+    rank = int(os.environ.get("RANK", "0"))
+    _, is_secondary = explain_exception(error, Path(), rank)
+    first = next(iter(str(error).splitlines()), "")
+    do = "see what else the machine says: dmesg, nvidia-smi, ip addr"
+    told = error if isinstance(error, PacelineError) else PacelineError(f"{type(error).__name__}: {first}", "", do)
+    text = "".join(traceback.format_exception(error))[-2000:]
+    record = told.to_record() | {"rank": rank, "step": None, "secondary": is_secondary, "traceback": text}
+    print(format_failure(record), file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

@@ -48,7 +48,6 @@ def test_file_systems(inside: Inside, tmp_path: Path) -> None:
     for name in ("full", "readonly", "small"):
         (tmp_path / name).mkdir()
     (tmp_path / "file").write_text("mine")
-    # sasrec has 168,640 parameters by default: 2 MB with its moments, so 3 MB hold one checkpoint and not six.
     done = inside(
         f"""cd {tmp_path}
         mount -t tmpfs -o size=256k none full; head -c 256k /dev/zero > full/full
