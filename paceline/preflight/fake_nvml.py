@@ -28,6 +28,8 @@ class FakeGpu:
     """None: this GPU has no ECC"""
     remapped: tuple[int, int, bool, bool] = (0, 0, False, False)
     mode: int = 0
+    is_lost: bool = False
+    """it has fallen off the bus"""
 
 
 class FakeNvml:
@@ -56,7 +58,6 @@ class FakeNvml:
             "nvmlSystemGetDriverVersion": lambda: self._driver,
             "nvmlSystemGetCudaDriverVersion_v2": lambda: self._cuda,
             "nvmlDeviceGetCount": lambda: len(self._gpus),
-            "nvmlDeviceGetHandleByIndex": lambda index: index,
             "nvmlDeviceGetUUID": lambda index: f"GPU-{index:08x}",
             "nvmlDeviceGetName": lambda index: self._gpus[index].name,
             "nvmlDeviceGetCurrentClocksEventReasons": lambda index: self._gpus[index].reasons,
@@ -70,6 +71,11 @@ class FakeNvml:
     def nvmlInit(self) -> None:
         if self._driver is None:
             raise self.NVMLError("Driver Not Loaded")
+
+    def nvmlDeviceGetHandleByIndex(self, index: int) -> int:
+        if self._gpus[index].is_lost:
+            raise self.NVMLError("GPU is lost")
+        return index
 
     def nvmlDeviceGetMemoryInfo(self, index: int) -> Any:
         gpu = self._gpus[index]

@@ -25,6 +25,10 @@ _DISPLAY = "0x03"
 def check_gpus(subject: Subject, nvml: Any = None, bus: Path = Path("/sys/bus/pci/devices")) -> list[Check]:
     """One line on what there is, then one per thing that is wrong with a GPU."""
     readings = read_gpus(nvml or load_nvml())
+    silent = [reading for reading in readings if reading.silence]
+    if silent and subject.config.launch.gpus != []:
+        # With one of them lost, CUDA starts on none, and NVML's list of them ends there.
+        return [_lost(reading) for reading in silent]
     if not subject.num_gpus:
         return [_without(subject, readings, bus)]
     chosen = [reading for token in subject.placement.visible for reading in readings if _is_meant(token, reading)]
@@ -38,6 +42,11 @@ def check_gpus(subject: Subject, nvml: Any = None, bus: Path = Path("/sys/bus/pc
     if len(kinds) > 1:
         found.append(warn("GPUs alike", f"they differ: {names}", "leave the slower ones out with --gpus"))
     return [ok("GPUs", f"{len(chosen)}: {names}, at least {free:.1f} GiB free", **values), *found]
+
+
+def _lost(reading: GpuReading) -> Check:
+    do = "see dmesg (Xid); reset it (nvidia-smi --gpu-reset), or restart the machine; --gpus= trains on the CPU"
+    return fail(f"GPU {reading.index}", f"it does not answer ({reading.silence})", do, index=reading.index)
 
 
 def _without(subject: Subject, readings: list[GpuReading], bus: Path) -> Check:

@@ -41,6 +41,8 @@ class GpuReading:
     """rows of its memory could not be replaced"""
     mode: str = "default"
     """default, exclusive (one process), or prohibited (none)"""
+    silence: str = ""
+    """why nothing else is known: the driver lists it, and gets no answer from it"""
 
 
 @contextlib.contextmanager
@@ -67,7 +69,7 @@ def load_nvml() -> Any:
 def read_gpus(nvml: Any) -> list[GpuReading]:
     """Every GPU of the machine; empty where no driver answers."""
     with _open(nvml) as is_there:
-        return [_read(nvml, index) for index in range(nvml.nvmlDeviceGetCount())] if is_there else []
+        return [_read_or_miss(nvml, index) for index in range(nvml.nvmlDeviceGetCount())] if is_there else []
 
 
 def read_driver(nvml: Any) -> tuple[str, tuple[int, int]] | None:
@@ -77,6 +79,13 @@ def read_driver(nvml: Any) -> tuple[str, tuple[int, int]] | None:
             return None
         cuda = int(nvml.nvmlSystemGetCudaDriverVersion_v2())
         return _text(nvml.nvmlSystemGetDriverVersion()), (cuda // 1000, cuda % 1000 // 10)
+
+
+def _read_or_miss(nvml: Any, index: int) -> GpuReading:
+    try:
+        return _read(nvml, index)
+    except nvml.NVMLError as error:
+        return GpuReading(index, "", "?", 0.0, 0.0, silence=str(error))
 
 
 def _read(nvml: Any, index: int) -> GpuReading:

@@ -65,6 +65,14 @@ def test_an_exclusive_gpu_takes_one_rank(build: Build) -> None:
     assert by_name(check_gpus(build(gpus=("0",), nproc=2), nvml))["GPU 0 mode"].status == "fail"
 
 
+def test_a_gpu_that_fell_off_the_bus(build: Build) -> None:
+    """The launcher then sees no GPU at all, and would train on the CPU."""
+    nvml = FakeNvml([FakeGpu(), FakeGpu(is_lost=True)])
+    (found,) = check_gpus(build(), nvml)
+    assert (found.name, found.status, found.found) == ("GPU 1", "fail", "it does not answer (GPU is lost)")
+    assert check_gpus(build("launch.gpus=[]"), nvml)[0].status == "ok"
+
+
 def test_gpus_by_uuid_and_slices(build: Build) -> None:
     nvml = FakeNvml([FakeGpu(), FakeGpu(ecc_errors=1)])
     assert "GPU 1 ECC" in by_name(check_gpus(build(gpus=("GPU-00000001",)), nvml))
