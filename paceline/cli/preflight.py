@@ -97,7 +97,9 @@ def _print(report: Report) -> None:
     from paceline.launch.progress import build_console
 
     styles = {"ok": "green", "warn": "yellow", "fail": "bold red"}
-    table = Table("check", "", "found", "remedy")
+    table = Table("check", "", expand=True)
+    table.add_column("found", ratio=5, overflow="fold")
+    table.add_column("remedy", ratio=3, overflow="fold")
     for checks in report.families.values():
         for check in checks:
             table.add_row(

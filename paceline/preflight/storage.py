@@ -147,7 +147,7 @@ def _write_speed(mib_per_s: float, size: int | None) -> Check:
     if size is not None:
         save_s = size / _MIB / mib_per_s
         values["save_s"] = round(save_s, 1)
-        about += f": a checkpoint takes {save_s:.1f} s"
+        about += f": a checkpoint takes {f'{save_s:.1f}' if save_s >= 0.1 else 'under 0.1'} s"
         if save_s > _SLOW_SAVE_S:
             return warn("write speed", about, do, **values)
     elif mib_per_s < _SLOW_MIB_S:

@@ -24,7 +24,8 @@ def _data(subject: Subject) -> list[Check]:
     digest = str(subject.identity["values"][DATA_DIGEST])
     path = getattr(subject.config.data, "path", None)
     samples = f", {subject.sizes['num_train']:,} training samples" if subject.sizes else ""
-    return [ok("data", f"{path or 'generated'} ({digest[:24]}…){samples}", digest=digest, path=path)]
+    about = f"{path} ({digest[:24]}…)" if path else f"{digest[:24]}…"
+    return [ok("data", about + samples, digest=digest, path=path)]
 
 
 def _batches(subject: Subject) -> list[Check]:

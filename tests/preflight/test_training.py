@@ -19,7 +19,7 @@ def test_generated_data_and_its_batches(build: Build) -> None:
     subject, wrong = build_subject(load_job("sasrec", ["train.global_batch=100"], {"launch.gpus": ([], "")}, {}))
     assert wrong == []
     found = by_name(check_training(subject))
-    assert found["data"].found.startswith("generated (generated:")
+    assert found["data"].found.startswith("generated:")
     assert found["batches"].values["per_rank"] == [100]
     assert subject.root.name.startswith("sasrec-")
 
