@@ -6,6 +6,7 @@
     │   ├── DataError          2   a data file that is missing, empty or malformed (named with its line)
     │   ├── CheckpointError    2   a checkpoint that is damaged, or of another run
     │   └── OccupiedError      2   a run directory that belongs to another run, or to one that is still alive
+    ├── PreflightError         3   a machine on which training would certainly break
     ├── StorageError           4   a disk that filled up, or became read-only, under a running job
     ├── NonFiniteError         4   a loss or gradient that is not a number
     ├── DesyncError            4   parameters that are no longer identical on all ranks
@@ -84,6 +85,10 @@ class OccupiedError(UsageError):
     pass
 
 
+class PreflightError(PacelineError):
+    exit_code = 3
+
+
 class StorageError(PacelineError):
     pass
 
@@ -113,6 +118,7 @@ _BY_NAME: dict[str, type[PacelineError]] = {
         DataError,
         CheckpointError,
         OccupiedError,
+        PreflightError,
         StorageError,
         NonFiniteError,
         DesyncError,

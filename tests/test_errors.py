@@ -16,6 +16,7 @@ EXIT_CODES = {
     "DataError": 2,
     "CheckpointError": 2,
     "OccupiedError": 2,
+    "PreflightError": 3,
     "StorageError": 4,
     "NonFiniteError": 4,
     "DesyncError": 4,

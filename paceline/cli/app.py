@@ -21,6 +21,7 @@ Table = dict[str, tuple[str, str]]
 """name -> (module that has a function `command`, or a function `group` with a table `COMMANDS` of its own; one line of help)"""
 
 COMMANDS: Table = {
+    "preflight": ("paceline.cli.preflight", "Is this machine fit to train on, and this configuration on it?"),
     "prepare": ("paceline.cli.prepare", "Fetch a data set and bring it into the form that recipes read."),
     "train": ("paceline.cli.train", "Train a recipe or configuration on one or more ranks."),
     "stop": ("paceline.cli.stop", "End a run: all ranks at one agreed step."),

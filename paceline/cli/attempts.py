@@ -8,10 +8,12 @@ The run is held all the while; between two attempts no process is left. Each att
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
+from paceline.cli.examining import examine_machine
 from paceline.cli.launch_plan import LaunchPlan
 from paceline.errors import PacelineError
 from paceline.launch.claim import Claim
@@ -33,7 +35,8 @@ def run_attempts(
     restarts = 0
     while True:
         try:
-            verdict = _run_attempt(plan, claim, signals, debug, warm)
+            # Once: what was said of the machine is not said again by a restart.
+            verdict = _run_attempt(plan, claim, signals, debug, warm, is_first=not restarts)
         except BaseException:
             with contextlib.suppress(PacelineError):
                 claim.finish("failed", "the launcher failed", None, 4)
@@ -59,7 +62,7 @@ def _may_restart(claim: Claim, verdict: Verdict, signals: OperatorSignals) -> bo
 
 
 def _run_attempt(
-    plan: LaunchPlan, claim: Claim, signals: OperatorSignals, debug: bool, warm: WarmAgent | None
+    plan: LaunchPlan, claim: Claim, signals: OperatorSignals, debug: bool, warm: WarmAgent | None, is_first: bool
 ) -> Verdict:
     from paceline.launch.session import Session
 
@@ -67,7 +70,9 @@ def _run_attempt(
     arguments = claimed_arguments(claim.layout.root, claim.attempt, debug)
     scratch = claim.pulses / "torchelastic"
     command = agent_command(plan.placement.world_size, arguments, rendezvous_id=rendezvous_id, scratch=scratch)
-    session = Session(claim, command, plan.environment.apply(os.environ), rendezvous_id, signals, warm)
+    environment = plan.environment.apply(os.environ)
+    examine = functools.partial(examine_machine, plan, claim, environment) if is_first else None
+    session = Session(claim, command, environment, rendezvous_id, signals, warm, examine)
     try:
         from paceline.launch.progress import Progress, build_console
 

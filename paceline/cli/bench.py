@@ -14,12 +14,14 @@ from paceline.errors import UsageError
 BENCHES = {
     "startup": "time to the first step, against a bare torchrun script",
     "checkpoint": "what a save costs the training",
+    "collective": "all-reduce, all-gather and reduce-scatter by size",
     "sasrec": "an epoch and an evaluation of SASRec, beside rivals",
     "attention": "which attention runs for a configuration (or ran in a run), why not others, and their times",
 }
 _OPTIONS = {
     "startup": ("repeats", "nproc"),
     "checkpoint": ("repeats", "parameters", "tokens", "every"),
+    "collective": ("repeats", "nproc", "sizes"),
     "sasrec": ("repeats", "data", "epochs", "rival", "set"),
     "attention": ("repeats", "run"),
 }
@@ -32,9 +34,22 @@ def command(
         typer.Argument(metavar="CONFIG KEY=VALUE", help="attention: a recipe or YAML file, and overrides."),
     ] = None,
     repeats: Annotated[
-        int | None, typer.Option("--repeats", min=1, help="Pairs of starts (5), saves (9), rounds (1), or windows (9).")
+        int | None,
+        typer.Option(
+            "--repeats",
+            min=1,
+            help="Pairs of starts (5), saves (9), rounds (1), or collectives of each size (50, or 0.4 s).",
+        ),
     ] = None,
-    nproc: Annotated[int | None, typer.Option("--nproc", min=1, help="startup: worker processes (2).")] = None,
+    nproc: Annotated[
+        int | None,
+        typer.Option(
+            "--nproc", min=1, help="startup: worker processes (2); collective: ranks (one per GPU, 2 without)."
+        ),
+    ] = None,
+    sizes: Annotated[
+        str | None, typer.Option("--sizes", metavar="4K,1M,64M", help="collective: sizes of the whole buffer.")
+    ] = None,
     parameters: Annotated[
         float | None, typer.Option("--parameters", min=1e6, help="checkpoint: size of the model (1e7).")
     ] = None,
@@ -77,6 +92,7 @@ def command(
     values: dict[str, Any] = {
         "repeats": repeats,
         "nproc": nproc,
+        "sizes": sizes,
         "parameters": parameters,
         "tokens": tokens,
         "every": every,
@@ -102,6 +118,10 @@ def command(
         run_attention(words or [], as_json, **given)
     elif name == "checkpoint":
         _run_checkpoint(as_json, **given)
+    elif name == "collective":
+        from paceline.cli.bench_collective import run_collective
+
+        run_collective(as_json, **given)
     else:
         _run_sasrec(as_json, **given)
 

@@ -137,7 +137,7 @@ class Progress:
             size = f"{event['bytes'] / _MIB:,.1f} MiB in {event['seconds']:.1f} s"
             self.say(f"step {event['step']:,}  checkpoint: {size}{best}", "dim")
         elif kind in ("warning", "note"):
-            words = [str(event[name]) for name in ("what", "where", "why", "reason") if event.get(name)]
+            words = [str(event[name]) for name in ("what", "where", "why", "reason", "do") if event.get(name)]
             words += event.get("changed", ())
             self.say(f"{kind}: " + "; ".join(words), "yellow" if kind == "warning" else "dim")
 

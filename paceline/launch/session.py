@@ -8,9 +8,10 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from paceline.errors import PacelineError
 from paceline.files import read_records, write_json
 from paceline.launch.claim import Claim
 from paceline.launch.process import Agent
@@ -36,7 +37,9 @@ class Session:
         rendezvous_id: str,
         signals: OperatorSignals,
         warm: WarmAgent | None = None,
+        examine: Callable[[], PacelineError | None] | None = None,
     ) -> None:
+        """`examine` is called beside the start of the ranks, which takes longer; the error it finds ends the attempt."""
         self._claim = claim
         self._environment = environment
         self._signals = signals
@@ -45,17 +48,22 @@ class Session:
         self._agent = Agent(command, environment, claim.layout.launcher_log, rendezvous_id, warm)
         self._record = threading.Thread(target=self._write_record, name="env-record", daemon=True)
         self._record.start()
+        self._refusal: PacelineError | None = None
+        self._examine = examine
+        self._examination = threading.Thread(target=self._look, name="preflight", daemon=True)
+        self._examination.start()
 
     def follow(self, progress: Progress) -> Verdict:
         """Waits for the end of the attempt."""
         try:
-            while self._agent.poll() is None and not self._killed:
+            while self._agent.poll() is None and not self._killed and self._refusal is None:
                 self._pass_on(progress)
                 progress.poll()
                 time.sleep(_POLL_S)
         finally:
             left = self.end()
         self._record.join(timeout=5)
+        self._examination.join(timeout=5)
         if left:
             progress.say(f"warning: could not end process {', '.join(map(str, left))}", "yellow")
         progress.close()
@@ -82,7 +90,14 @@ class Session:
                 self._agent.terminate()
             progress.say(f"{word}: all ranks stop at the next step; Ctrl-C again kills them", "yellow")
 
+    def _look(self) -> None:
+        if self._examine is not None:
+            self._refusal = self._examine()
+
     def _judge(self, last_step: int | None) -> Verdict:
+        if self._refusal is not None:
+            what = self._refusal.problems[0].what
+            return Verdict("failed", what, last_step, self._refusal.exit_code, self._refusal)
         events = [e for e in read_records(self._claim.layout.events) if e.get("attempt") == self._claim.attempt]
         return judge(
             Evidence(

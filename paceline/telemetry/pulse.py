@@ -23,6 +23,7 @@ PHASES = ("start", "data", "forward", "backward", "optimizer", "evaluate", "chec
 """What a rank can be doing; the index is what the record holds, so new ones are added at the end."""
 
 _SHARED_MEMORY = Path("/dev/shm")
+_NAME = re.compile(r"paceline-\w+-\d+")
 _MAGIC = 0x50414345  # "PACE"
 _VERSION = 1
 _HEAD = struct.Struct("<IIiii4x")  # magic, version, pid, rank, attempt
@@ -61,8 +62,15 @@ def create_pulse_directory(run_id: str, attempt: int) -> Path:
 def remove_pulse_directory(directory: Path) -> None:
     """Removes a pulse directory; only one that `create_pulse_directory` can have made (a run.json can say anything)."""
     is_place = directory.parent in (_SHARED_MEMORY, Path(tempfile.gettempdir()))
-    if is_place and re.fullmatch(r"paceline-\w+-\d+", directory.name) and not directory.is_symlink():
+    if is_place and _NAME.fullmatch(directory.name) and not directory.is_symlink():
         shutil.rmtree(directory, ignore_errors=True)
+
+
+def find_pulse_directories() -> list[Path]:
+    """Every directory of pulses on this machine, of whatever run."""
+    places = (_SHARED_MEMORY, Path(tempfile.gettempdir()))
+    found = (path for place in places for path in place.glob("paceline-*"))
+    return sorted(path for path in found if _NAME.fullmatch(path.name) and path.is_dir() and not path.is_symlink())
 
 
 def _path(directory: Path, rank: int) -> Path:
@@ -140,3 +148,10 @@ def read_pulse(directory: Path, rank: int) -> Pulse | None:
     finally:
         os.close(descriptor)
     return None
+
+
+def read_pulses(directory: Path) -> list[Pulse]:
+    """The last pulse of every rank that has one there."""
+    ranks = (path.name.removeprefix("rank_") for path in sorted(directory.glob("rank_*")))
+    pulses = (read_pulse(directory, int(rank)) for rank in ranks if rank.isdecimal())
+    return [pulse for pulse in pulses if pulse is not None]

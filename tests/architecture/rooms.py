@@ -22,6 +22,7 @@ RANKS = {
     "recipes": 5,
     "trained": 6,
     "worker": 7,
+    "preflight": 8,
     "bench": 9,
     "cli": 10,
     "__main__": 11,

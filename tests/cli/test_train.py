@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
+import resource
 import shlex
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -313,6 +314,44 @@ def test_dry_run_prints_a_command_and_touches_nothing(tmp_path: Path, capfd: pyt
     assert words[-2:] == ["--out", str(root)]
     assert words[words.index("--nproc-per-node") + 1] == "2"
     assert not any(word.startswith("launch.") for word in words)
+
+
+@pytest.fixture
+def few_files() -> Iterator[None]:
+    """A limit of open files that is really low; low enough for a warning."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (300, hard))
+    yield
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+@pytest.mark.usefixtures("few_files")
+def test_warnings_about_the_machine_are_said_once_and_recorded(
+    tmp_path: Path, agent: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    agent.setenv("MODE", "unforeseen")
+    assert train(tmp_path / "run", "--max-restarts", "1") == 4
+    lines = capfd.readouterr().out.splitlines()
+    (line,) = [line for line in lines if "open files" in line]
+    assert line.startswith("warning: open files: 300 per process")
+    assert "; ulimit -n" in line
+    (seen,) = read_run(tmp_path / "run").events_of("preflight")
+    assert (seen["attempt"], seen["source"], seen["status"]) == (1, "launcher", "warn")
+    found = {check["name"]: check["status"] for check in seen["checks"]}
+    assert found["open files"] == "warn"
+    assert found["loopback"] == "ok"
+
+
+def test_a_machine_that_would_break_it_is_refused(
+    tmp_path: Path, agent: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    agent.setenv("GLOO_SOCKET_IFNAME", "nosuch0")
+    agent.setenv("MODE", "silent")
+    assert train(tmp_path / "run", "--max-restarts", "3") == 3
+    error = capfd.readouterr().err
+    assert "PreflightError: interface: GLOO_SOCKET_IFNAME=nosuch0" in error
+    assert "do:    unset GLOO_SOCKET_IFNAME" in error
+    assert states(tmp_path / "run") == [("failed", 3)]
 
 
 def test_no_torch_on_the_operators_side(tmp_path: Path) -> None:

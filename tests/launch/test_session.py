@@ -7,12 +7,14 @@ import os
 import signal
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import psutil
 import pytest
 from rich.console import Console
 
+from paceline.errors import PacelineError, PreflightError
 from paceline.launch.progress import Progress
 from paceline.launch.session import Session
 from paceline.launch.signals import OperatorSignals
@@ -46,13 +48,15 @@ for step in range(1, 2000):
 """
 
 
-def run_session(root: Path, mode: str, signals: OperatorSignals) -> tuple[Verdict, str, list[int]]:
+def run_session(
+    root: Path, mode: str, signals: OperatorSignals, examine: Callable[[], PacelineError | None] | None = None
+) -> tuple[Verdict, str, list[int]]:
     claimed = claim(root)
     source = str(Path(__file__).parents[2])
     environment = os.environ | {"TORCHELASTIC_RUN_ID": f"test-{root}", "PYTHONPATH": source}
     command = [sys.executable, "-c", WORKER, mode, str(root), str(claimed.pulses)]
     output = io.StringIO()
-    session = Session(claimed, command, environment, f"test-{root}", signals)
+    session = Session(claimed, command, environment, f"test-{root}", signals, examine=examine)
     with Progress(claimed.layout, 1, Console(file=output, width=120), claimed.pulses) as progress:
         verdict = session.follow(progress)
     claimed.finish(verdict.state, verdict.reason, verdict.step, verdict.exit_code)
@@ -107,3 +111,25 @@ def test_the_second_signal_kills_and_nothing_is_left(tmp_path: Path) -> None:
     assert verdict.step is not None
     assert "killing" in output
     assert not any(psutil.pid_exists(pid) and is_alive(pid) for pid in pids)
+
+
+@pytest.mark.timeout(60)
+def test_a_refusal_ends_what_was_started_meanwhile(tmp_path: Path) -> None:
+    def examine() -> PacelineError:
+        while not (tmp_path / "pids").exists():
+            threading.Event().wait(0.02)
+        return PreflightError("open files: 20", "preflight", "ulimit -n 1024")
+
+    with OperatorSignals() as signals:
+        verdict, _, pids = run_session(tmp_path, "stubborn", signals, examine)
+    assert (verdict.state, verdict.reason, verdict.exit_code) == ("failed", "open files: 20", 3)
+    assert isinstance(verdict.error, PreflightError)
+    assert not verdict.is_worth_restarting
+    assert not any(is_alive(pid) for pid in pids)
+
+
+@pytest.mark.timeout(60)
+def test_an_examination_that_finds_nothing_changes_nothing(tmp_path: Path) -> None:
+    with OperatorSignals() as signals:
+        verdict, _, _ = run_session(tmp_path, "quick", signals, lambda: None)
+    assert (verdict.state, verdict.exit_code) == ("finished", 0)

@@ -18,7 +18,9 @@ from paceline.telemetry.pulse import (
     Pulse,
     PulseWriter,
     create_pulse_directory,
+    find_pulse_directories,
     read_pulse,
+    read_pulses,
     remove_pulse_directory,
 )
 
@@ -181,3 +183,21 @@ def test_only_our_own_directories_are_removed(tmp_path: Path) -> None:
     remove_pulse_directory(directory)
     remove_pulse_directory(tmp_path)
     assert tmp_path.exists()
+
+
+def test_all_pulses_of_a_machine_are_found() -> None:
+    mine = create_pulse_directory(f"found{os.getpid()}", 4)
+    try:
+        assert mine in find_pulse_directories()
+        assert read_pulses(mine) == []
+        for rank in (0, 11):
+            PulseWriter(mine, rank, 4).close()
+        (mine / "rank_x").touch()
+        (mine / "rank_00005").write_bytes(b"torn")
+        assert [(pulse.rank, pulse.pid, pulse.attempt) for pulse in read_pulses(mine)] == [
+            (0, os.getpid(), 4),
+            (11, os.getpid(), 4),
+        ]
+    finally:
+        remove_pulse_directory(mine)
+    assert mine not in find_pulse_directories()

@@ -1,0 +1,115 @@
+"""`paceline preflight` as a person types it; its ranks are in tests/integration/test_probe.py."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from paceline.cli import preflight
+from paceline.cli.main import run_command
+from paceline.errors import DataError, PacelineError
+from paceline.files import Lock
+from paceline.preflight.check import Check, ok
+
+
+@pytest.fixture(autouse=True)
+def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+
+
+def look(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, dict[str, Check]]:
+    code = run_command(["preflight", *arguments, "--json"])
+    record = json.loads(capsys.readouterr().out)
+    assert (code == 3) == (record["status"] == "fail")
+    fields = ("name", "status", "found", "remedy")
+    return code, {check["name"]: Check(*(check[field] for field in fields)) for check in record["checks"]}
+
+
+def test_the_machine_alone_and_nothing_is_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, found = look(capsys, "--quick", "--nproc", "2")
+    assert code == 0
+    assert {"Python", "torch", "GPUs", "memory", "loopback", "room", "pulses"} <= set(found)
+    assert not {"data", "batches", "earlier run", "collective"} & set(found)
+    assert "2 ranks" in found["cores"].found
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_table_with_the_remedies(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "taken").write_text("")
+    assert run_command(["preflight", "sasrec", "--quick", "--nproc", "2", "--out", "taken/run"]) == 3
+    output = capsys.readouterr().out
+    assert "a file stands where a" in output
+    assert "--out DIR" in output
+    assert "64 = 32 + 32 samples on 2 ranks" in " ".join(output.split())
+    assert "training would break here: " in output
+    assert "1 fail" in output
+
+
+def test_what_fails_by_itself(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Data that is not there, a GPU that is not there, a directory that is taken."""
+    code, found = look(capsys, "sasrec", "--quick", "data.path=nothing.dat")
+    assert (code, found["data"].status) == (3, "fail")
+    code, found = look(capsys, "sasrec", "--quick", "--gpus", "93")
+    assert (code, found["GPUs asked for"].status) == (3, "fail")
+    (tmp_path / "run").mkdir()
+    lock = Lock(tmp_path / "run" / ".owner.lock")
+    assert lock.acquire()
+    code, found = look(capsys, "sasrec", "--quick", "--out", "run")
+    lock.release()
+    assert (code, found["earlier run"].status) == (3, "fail")
+    assert "just starting" in found["earlier run"].found
+
+
+def test_a_wrong_key_is_a_usage_error_as_everywhere(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_command(["preflight", "sasrec", "train.epoch=3"]) == 2
+    assert "train.epochs" in capsys.readouterr().err
+    assert run_command(["preflight", "--nproc", "none"]) == 2
+    assert "flag --nproc" in capsys.readouterr().err
+    assert run_command(["preflight", "train.epochs=3"]) == 2
+    assert "name the recipe first" in capsys.readouterr().err
+
+
+def test_sizes_and_ranks_where_nothing_fails(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sizes = {"num_parameters": 10**6, "num_train": 1000}
+    monkeypatch.setattr(preflight, "ask_sizes", lambda target, overrides: sizes)
+    monkeypatch.setattr(preflight, "check_ranks", lambda subject: [ok("collective", f"{subject.world_size} ranks")])
+    code, found = look(capsys, "sasrec", "--nproc", "2")
+    assert (code, found["collective"].found) == (0, "2 ranks")
+    assert "1,000 training samples" in found["data"].found
+    assert "checkpoints take 68.7 MiB" in found["room"].found
+    code, found = look(capsys, "sasrec", "data.path=nothing.dat")
+    assert (code, found["collective"].status) == (3, "warn")
+    assert "not tried" in found["collective"].found
+
+
+@pytest.mark.parametrize(
+    ("error", "status"), [(DataError("line 3", "a:3", "mend"), "fail"), (PacelineError("?"), "warn")]
+)
+def test_data_that_only_a_worker_can_judge(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], error: PacelineError, status: str
+) -> None:
+    def refuse(target: str, overrides: list[str]) -> None:
+        raise error
+
+    monkeypatch.setattr(preflight, "ask_sizes", refuse)
+    monkeypatch.setattr(preflight, "check_ranks", lambda subject: [])
+    code, found = look(capsys, "sasrec")
+    assert (code, found["data and model"].status) == (3 if status == "fail" else 0, status)
+
+
+def test_without_torch_it_says_so() -> None:
+    code = (
+        "import sys; sys.modules['torch'] = sys.modules['numpy'] = None\n"
+        "from paceline.cli.main import run_command; sys.exit(run_command(['preflight', 'sasrec']))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 3, done.stderr
+    assert "pip install torch" in done.stdout
+    assert "not tried" in done.stdout
