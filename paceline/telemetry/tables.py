@@ -95,16 +95,24 @@ def read_table(path: Path) -> list[dict[str, Any]]:
 def parse_rows(header: Sequence[str], lines: Iterable[str]) -> list[dict[str, Any]]:
     """Whole lines of a table under its header, as `read_table` gives them."""
     # Each line alone: the open quote of a torn one must not swallow the next.
-    rows = (next(csv.reader([line]), []) for line in lines)
+    rows = (_cells(line) for line in lines)
     return [
         {name: _value(cell) for name, cell in zip(header, row, strict=True)} for row in rows if len(row) == len(header)
     ]
 
 
+def _cells(line: str) -> list[str]:
+    # A reader per line takes as long as all the rest together; a line of ours has a quote only where a cell needs one.
+    if line and '"' not in line and "\r" not in line:
+        return line.split(",")
+    return next(csv.reader([line]), [])
+
+
 def _value(cell: str) -> Any:
     if cell == "":
         return None
-    for kind in (int, float):
+    # A failed conversion costs more than it takes to see that it would fail: no integer has a point.
+    for kind in (float,) if "." in cell else (int, float):
         try:
             return kind(cell)
         except ValueError:

@@ -11,7 +11,7 @@ import pytest
 
 from tests.architecture.rooms import PACKAGE, module_names
 
-ROOMS = ("errors", "files", "parentage", "telemetry", "config", "workload", "launch", "cli")
+ROOMS = ("errors", "files", "parentage", "telemetry", "config", "workload", "launch", "reports", "cli")
 pytestmark = pytest.mark.timeout(120)
 
 IMPORT_ALL = """
@@ -95,6 +95,7 @@ def test_the_engine_would_be_noticed() -> None:
         ("evaluate --help", "RUN"),
         ("export --help", "RUN"),
         ("recommend --help", "RUN"),
+        ("report --help", "RUN"),
         ("explain --help", "KEY=VALUE"),
         ("bench --help", "NAME"),
         ("explain sasrec train.max_steps=900 --nproc 2", "override 'train.max_steps=900'"),

@@ -1,0 +1,56 @@
+"""A chart before it is drawn: what is shown over the steps, in which unit, and what is worth marking.
+
+Chart("step time", "ms", [Series("p50", steps, medians), Series("p90", steps, slow)], from_zero=True)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from paceline.reports.amounts import is_finite
+
+
+@dataclass(frozen=True)
+class Series:
+    """One curve; None where nothing is known."""
+
+    name: str
+    x: Sequence[float]
+    y: Sequence[float | None]
+
+    @property
+    def is_empty(self) -> bool:
+        return all(value is None for value in self.y)
+
+    def finite(self) -> list[tuple[float, float]]:
+        return [(x, y) for x, y in zip(self.x, self.y, strict=True) if is_finite(y)]
+
+
+@dataclass(frozen=True)
+class Mark:
+    """A point worth pointing at, explained in the legend."""
+
+    x: float
+    y: float
+    text: str
+
+
+@dataclass(frozen=True)
+class Chart:
+    """Curves over one x axis, in one unit."""
+
+    title: str
+    unit: str
+    series: Sequence[Series]
+    x_label: str = "step"
+    x_range: tuple[float, float] | None = None
+    """None: as far as the curves go"""
+    from_zero: bool = False
+    may_be_log: bool = False
+    """logarithmic where the values are positive and far apart"""
+    is_stacked: bool = False
+    borders: Sequence[float] = ()
+    """where something began anew"""
+    border_text: str = ""
+    mark: Mark | None = None
