@@ -58,7 +58,7 @@ def _pace_row(metrics: list[Row], file: str) -> tuple[str, str, str]:
     if not windows:
         return ("samples/s", "?", f"{file}, no window with a rate")
     spread = f"{min(windows):,.0f} to {max(windows):,.0f}"
-    count = f"{len(windows)} window{'' if len(windows) == 1 else 's'}"
+    count = f"{len(windows):,} window{'' if len(windows) == 1 else 's'}"
     return ("samples/s", f"{statistics.median(windows):,.0f}", f"{file}, median of {count}, {spread}")
 
 
@@ -76,7 +76,9 @@ def _evaluation_rows(run: Run) -> list[tuple[str, str, str]]:
         rows += _metric_rows(f"best {deciding}", best, file)
     for split in dict.fromkeys(e["split"] for e in evaluations):
         rows += _metric_rows(split, [e for e in evaluations if e["split"] == split][-1], file)
-    baselines = {(e["name"], e["split"]): e for e in run.events_of("baseline") if {"name", "split", "metrics"} <= set(e)}
+    baselines = {
+        (e["name"], e["split"]): e for e in run.events_of("baseline") if {"name", "split", "metrics"} <= set(e)
+    }
     for event in baselines.values():
         label, count = f"{event['name']} {event['split']}", event.get("num_samples")
         evidence = f"{count:,} samples" if count is not None else run.layout.events.name

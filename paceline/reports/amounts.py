@@ -76,9 +76,9 @@ def size(num_bytes: Any) -> str:
     return f"{num_bytes:,.0f} B"
 
 
-def span(low: float, high: float) -> str:
-    """`from 12 to 40`, of steps."""
-    return f"{low:,.0f} to {high:,.0f}" if low != high else f"{low:,.0f}"
+def steps_between(first: int, last: int) -> str:
+    """`steps 12 to 40`, `step 12`."""
+    return f"steps {first:,} to {last:,}" if first != last else f"step {first:,}"
 
 
 def text(value: Any) -> str:

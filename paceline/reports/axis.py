@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from paceline.reports.ticks import log_ticks, round_ticks, tick_labels
 
-_FAR_APART = 100
+_FAR_APART = 20
 """a greatest value so many times the least asks for a logarithmic axis"""
 _MOST_Y_TICKS = 6
 _GAP = 2.5

@@ -7,8 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from paceline.reports.amounts import is_finite
+from paceline.reports.thinning import Thinned, thin
+
+COLUMNS = 400
+"""as many as the widest chart has pixels on a plain screen"""
 
 
 @dataclass(frozen=True)
@@ -23,8 +28,17 @@ class Series:
     def is_empty(self) -> bool:
         return all(value is None for value in self.y)
 
-    def finite(self) -> list[tuple[float, float]]:
-        return [(x, y) for x, y in zip(self.x, self.y, strict=True) if is_finite(y)]
+    @cached_property
+    def thinned(self) -> Thinned:
+        """What a screen can show of it; its least and its greatest value are among that."""
+        return thin(self.x, self.y, COLUMNS)
+
+    def first(self) -> float | None:
+        """The first finite value."""
+        return next((value for value in self.y if is_finite(value)), None)
+
+    def last(self) -> float | None:
+        return next((value for value in reversed(self.y) if is_finite(value)), None)
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """The curves of a run: what its tables say over its steps, as charts. A column that a table does not have, or never fills, is no chart.
 
-    training_charts(facts)       -> loss, learning rate, gradient norm, samples/s, step time, phases, memory, …
-    evaluation_charts(facts)     -> one per metric, one curve per split, the best marked
+training_charts(facts)       -> loss, learning rate, gradient norm, samples/s, step time, phases, memory, …
+evaluation_charts(facts)     -> one per metric, one curve per split, the best marked
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from paceline.reports.amounts import figure, is_finite, is_number
+from paceline.reports.amounts import figure
 from paceline.reports.chart import Chart, Mark, Series
 from paceline.reports.run_facts import RunFacts
 from paceline.telemetry.reader import Row
@@ -88,22 +88,22 @@ def _phases(rows: Sequence[Row], **options: Any) -> Chart | None:
     series = [each for each in series if not each.is_empty]
     if not series:
         return None
-    rest: list[float | None] = []
-    for row in rows:
-        parts = [row.get(f"{phase}_ms") for phase in PHASES]
-        whole = row.get("step_ms")
-        known = [part for part in parts if is_finite(part)]
-        rest.append(max(0.0, whole - sum(known)) if is_finite(whole) and known else None)
+    known = [each.y for each in series]
+    rest = [
+        max(0.0, whole - sum(part for part in parts if part is not None)) if whole is not None else None
+        for whole, *parts in zip(_column(rows, "step_ms"), *known, strict=True)
+    ]
     series.append(Series("other", steps, rest))
     return Chart("phases of a step", "ms per step of rank 0", series, is_stacked=True, from_zero=True, **options)
 
 
 def _column(rows: Sequence[Row], name: str) -> list[float | None]:
-    return [value if is_number(value := row.get(name)) else None for row in rows]
+    # By type, not by a call: there are as many cells as steps times columns.
+    return [value if type(value := row.get(name)) is float or type(value) is int else None for row in rows]
 
 
 def _best(series: Series, direction: str) -> Mark | None:
-    points = series.finite()
+    points = series.thinned.points
     if not points or direction not in ("max", "min"):
         return None
     choose = max if direction == "max" else min

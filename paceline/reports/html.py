@@ -31,7 +31,9 @@ def _template(name: str) -> Template:
     )
     environment.filters["drawn"] = _drawn
     environment.filters["kind"] = lambda part: type(part).__name__
-    environment.filters["anchor"] = lambda title: "".join(letter if letter.isalnum() else "-" for letter in title.lower())
+    environment.filters["anchor"] = lambda title: "".join(
+        letter if letter.isalnum() else "-" for letter in title.lower()
+    )
     return environment.get_template(name)
 
 

@@ -62,13 +62,13 @@ def _table(columns: Sequence[str], rows: Sequence[Sequence[str]], numbers: froze
 def _curve_rows(chart: Chart) -> Iterator[tuple[str, ...]]:
     for series in chart.series:
         name = chart.title if len(chart.series) == 1 else f"{chart.title}, {series.name}"
-        points = series.finite()
+        points = series.thinned.points
         if not points:
             yield (name, chart.unit, "nothing finite", "", "", "", "", "", "")
             continue
         least, most = min(points, key=lambda point: point[1]), max(points, key=lambda point: point[1])
         shape = spark(series.y)
-        ends = (figure(points[0][1]), figure(points[-1][1]))
+        ends = (figure(series.first()), figure(series.last()))
         yield (name, chart.unit, shape, *ends, figure(least[1]), count(least[0]), figure(most[1]), count(most[0]))
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import paceline
 from paceline.reports import run_tables
-from paceline.reports.amounts import UNKNOWN, counted, duration, figure, is_finite, moment, span, text
+from paceline.reports.amounts import UNKNOWN, counted, duration, figure, is_finite, moment, steps_between, text
 from paceline.reports.curves import evaluation_charts, training_charts
 from paceline.reports.page import Charts, Note, Page, Part, Section, Table, Tone
 from paceline.reports.run_facts import RunFacts
@@ -37,7 +37,9 @@ def build_run_page(facts: RunFacts, window: int) -> Page:
     }
     state, tone = _state(facts)
     title = f"{run.name} ({run.recipe})" if run.name else run.recipe
-    footer = f"Written by Paceline {paceline.__version__} on {moment(facts.now)} from {facts.run.layout.root.absolute()}."
+    footer = (
+        f"Written by Paceline {paceline.__version__} on {moment(facts.now)} from {facts.run.layout.root.absolute()}."
+    )
     return Page(title, state, tone, list(_facts(facts)), [Section(*each) for each in parts.items()], footer)
 
 
@@ -112,7 +114,7 @@ def _throughput(facts: RunFacts, window: int) -> Iterator[Part]:
         return
     file = facts.run.layout.metrics.name
     steps, windows = counted(found.num_steps, "step"), counted(found.num_windows, "window")
-    evidence = f"{file}, steps {span(found.first_step, found.last_step)} of attempt {found.attempt}"
+    evidence = f"{file}, {steps_between(found.first_step, found.last_step)} of attempt {found.attempt}"
     rows = [("samples/s", *_spread(found.rate), f"{windows}, {steps}", "between windows, weighed by steps", evidence)]
     if found.units is not None:
         name = f"{facts.plan.get('unit', 'units')}/s"
@@ -126,23 +128,25 @@ def _throughput(facts: RunFacts, window: int) -> Iterator[Part]:
         yield Note(f"There are no more than {counted(found.num_steps, 'step')} to count.")
     if found.excluded:
         yield Note(f"Left out: {'; '.join(found.excluded)}.")
-    yield Note("The mean rate is all samples over all time. Evaluations and checks are not in it, saving is as far as training waits for it.")
+    yield Note("The mean rate is all samples over all time. Evaluations and checks are not in it.")
 
 
 def _spread(spread: Spread) -> tuple[str, str]:
-    return figure(spread.mean), figure(spread.std) if spread.std is not None else "of one value: none"
+    return figure(spread.mean), figure(spread.std) if spread.std is not None else "none (one value)"
 
 
 def _curves(facts: RunFacts) -> Iterator[Part]:
     charts = training_charts(facts)
     if not charts:
-        yield Note(f"{facts.run.layout.metrics.name} has no rows yet." if not facts.run.metrics else "No column has a value.")
+        yield Note(
+            f"{facts.run.layout.metrics.name} has no rows yet." if not facts.run.metrics else "No column has a value."
+        )
         return
     yield Charts(charts)
-    rows = counted(len(facts.run.metrics), "row")
-    yield Note(
-        f"From {rows} of {facts.run.layout.metrics.name}. A curve shows the least and the greatest value of each column of pixels; the phases, which add up, show means."
-    )
+    text = f"From {counted(len(facts.run.metrics), 'row')} of {facts.run.layout.metrics.name}."
+    if any(series.thinned.means for chart in charts for series in chart.series):
+        text += " Pale: the least and the greatest value in each column of pixels; strong: their mean."
+    yield Note(text)
 
 
 def _evaluations(facts: RunFacts) -> Iterator[Part]:

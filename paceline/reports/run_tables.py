@@ -30,7 +30,9 @@ def attempts(facts: RunFacts) -> Iterator[Part]:
     if changed:
         yield Table(("attempt", "changed"), changed, caption="settings that differ from the attempt before")
     if any(start > 0 for start in facts.starts.values()):
-        yield Note("What an attempt did after the step at which the next one went on was trained again, and is left out above.")
+        yield Note(
+            "What an attempt did after the step at which the next one went on was trained again, and is left out above."
+        )
 
 
 def _attempt(facts: RunFacts, attempt: Attempt) -> tuple[str, ...]:
@@ -83,7 +85,9 @@ def settings(facts: RunFacts) -> Iterator[Part]:
     rest = [row for row in rows if row[2] == DEFAULT]
     columns = ("key", "value", "origin")
     if changed:
-        yield Table(columns, changed, caption="not the default" if facts.origins else "where they came from is not recorded")
+        yield Table(
+            columns, changed, caption="not the default" if facts.origins else "where they came from is not recorded"
+        )
     if rest:
         yield Table(columns, rest, caption=f"{counted(len(rest), 'value')} by default", is_folded=True)
 
@@ -100,13 +104,17 @@ def signs(facts: RunFacts) -> Iterator[Part]:
     else:
         yield Note("No warning was recorded.")
     yield from (
-        Listing(f"traceback of {event.get('source', UNKNOWN)}, attempt {event.get('attempt', UNKNOWN)}", event["traceback"])
+        Listing(
+            f"traceback of {event.get('source', UNKNOWN)}, attempt {event.get('attempt', UNKNOWN)}", event["traceback"]
+        )
         for event in events
         if event.get("kind") == "failure" and isinstance(event.get("traceback"), str)
     )
     if not events:
         return
-    kinds = ", ".join(f"{number:,} {kind}" for kind, number in Counter(str(e.get("kind")) for e in events).most_common())
+    kinds = ", ".join(
+        f"{number:,} {kind}" for kind, number in Counter(str(e.get("kind")) for e in events).most_common()
+    )
     caption = f"{counted(len(events), 'event')} ({kinds})"
     if len(events) > MOST_EVENTS:
         caption += f"; the last {MOST_EVENTS:,} are here, all are in {facts.run.layout.events.name}"

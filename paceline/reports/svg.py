@@ -1,7 +1,7 @@
 """Draws a chart as SVG: axes with round ticks, thinned curves, and what a legend and a pointer need. Colours are the page's business.
 
     drawing = draw_chart(Chart("loss", "", [Series("loss", steps, losses)]))
-    drawing.markup     -> '<svg viewBox="0 0 420 232" …'
+    drawing.markup     -> '<svg viewBox="0 0 384 220" …'
     drawing.legend     -> [("line s0", "loss")]
 
 The numbers of a drawn curve are in the same order as its points in `hover`: a script can say what it points at.
@@ -15,12 +15,10 @@ from html import escape
 from typing import Any
 
 from paceline.reports.axis import Axis, build_x_axis, build_y_axis
-from paceline.reports.chart import Chart, Mark
-from paceline.reports.thinning import Point, Thinned, mean_of, split_columns, thin
+from paceline.reports.chart import COLUMNS, Chart, Mark
+from paceline.reports.thinning import Point, Thinned, mean_of, split_columns
 
-WIDTH, HEIGHT = 420, 232
-COLUMNS = 400
-"""as many as the widest chart has pixels on a plain screen"""
+WIDTH, HEIGHT = 384, 220
 _TOP, _RIGHT, _BOTTOM = 26, 16, 36
 _CHARACTER = 6.6
 """the width of a digit, at most, in the page's 11 pixel type"""
@@ -78,11 +76,7 @@ def draw_chart(chart: Chart) -> Drawing:
 
 
 def _curves(chart: Chart) -> list[_Curve]:
-    found = []
-    for series in chart.series:
-        drawn = thin(series.x, series.y, COLUMNS)
-        found.append(_Curve(series.name, drawn, [y for _, y in drawn.points]))
-    return found
+    return [_Curve(each.name, each.thinned, [y for _, y in each.thinned.points]) for each in chart.series]
 
 
 def _stack(chart: Chart) -> list[_Curve]:
@@ -90,6 +84,8 @@ def _stack(chart: Chart) -> list[_Curve]:
     x = chart.series[0].x
     columns = split_columns(x, COLUMNS)
     places = [x[column[-1]] for column in columns]
+    if len(columns) == 1:  # as wide as a step
+        columns, places = columns * 2, [places[0] - 1, *places]
     below = [0.0] * len(columns)
     found = []
     for series in chart.series:
@@ -97,7 +93,7 @@ def _stack(chart: Chart) -> list[_Curve]:
         base = list(zip(places, below, strict=True))
         below = [low + value for low, value in zip(below, values, strict=True)]
         top = list(zip(places, below, strict=True))
-        found.append(_Curve(series.name, Thinned([top], []), values, base))
+        found.append(_Curve(series.name, Thinned([top], [], []), values, base))
     return found
 
 
@@ -129,16 +125,23 @@ def _borders(borders: Sequence[float], x_axis: Axis) -> str:
 
 
 def _line(curve: _Curve, number: int, x_axis: Axis, y_axis: Axis) -> str:
-    # A piece of one point is closed onto itself: round ends make it a dot.
-    pieces = [
-        "M" + " ".join(_place(point, x_axis, y_axis) for point in piece) + ("z" if len(piece) == 1 else "")
-        for piece in curve.drawn.pieces
-    ]
-    line = f'<path class="line s{number}" d="{"".join(pieces)}"/>'
+    means = _path(curve.drawn.means, x_axis, y_axis)
+    faint = " faint" if means else ""
+    line = f'<path class="line s{number}{faint}" d="{_path(curve.drawn.pieces, x_axis, y_axis)}"/>'
+    if means:
+        return f'{line}<path class="mean s{number}" d="{means}"/>'
     if curve.base or len(curve.values) > _FEW:
         return line
     dots = "".join(f"M{_place(point, x_axis, y_axis)}z" for point in curve.drawn.points)
     return f'{line}<path class="dots s{number}" d="{dots}"/>'
+
+
+def _path(pieces: Sequence[Sequence[Point]], x_axis: Axis, y_axis: Axis) -> str:
+    # A piece of one point is closed onto itself: round ends make it a dot.
+    return "".join(
+        "M" + " ".join(_place(point, x_axis, y_axis) for point in piece) + ("z" if len(piece) == 1 else "")
+        for piece in pieces
+    )
 
 
 def _area(curve: _Curve, number: int, x_axis: Axis, y_axis: Axis) -> str:

@@ -8,8 +8,10 @@ A spike of a single row stays a spike. A value that is not known ends a piece; o
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from operator import itemgetter
 
 Point = tuple[float, float]
@@ -23,6 +25,8 @@ class Thinned:
 
     pieces: list[list[Point]]
     """unbroken lines, in order"""
+    means: list[list[Point]]
+    """the mean of each column, where columns hold more than a point; else nothing"""
     lost: list[float]
     """where a value was not finite: one place per column at most"""
 
@@ -34,6 +38,7 @@ class Thinned:
 def thin(x: Sequence[float], y: Sequence[float | None], columns: int) -> Thinned:
     """Of a curve whose x never falls: at most two points per column, and all of them where there are few."""
     pieces: list[list[Point]] = []
+    means: list[list[Point]] = []
     lost: list[float] = []
     is_open = False
     for column in split_columns(x, columns):
@@ -46,9 +51,11 @@ def thin(x: Sequence[float], y: Sequence[float | None], columns: int) -> Thinned
             continue
         if not is_open:
             pieces.append([])
+            means.append([])
             is_open = True
         pieces[-1] += [(x[index], value) for value, index in sorted({min(finite), max(finite)}, key=itemgetter(1))]
-    return Thinned(pieces, lost)
+        means[-1].append((x[column[len(column) // 2]], math.fsum(value for value, _ in finite) / len(finite)))
+    return Thinned(pieces, means if len(x) > 2 * columns else [], lost)
 
 
 def split_columns(x: Sequence[float], columns: int) -> list[range]:
@@ -58,15 +65,9 @@ def split_columns(x: Sequence[float], columns: int) -> list[range]:
     low, span = x[0], x[-1] - x[0]
     if span <= 0:
         return [range(len(x))]
-    found: list[range] = []
-    begin, column = 0, 0
-    for index, value in enumerate(x):
-        here = min(columns - 1, int((value - low) / span * columns))
-        if here != column:
-            found.append(range(begin, index))
-            begin, column = index, here
-    found.append(range(begin, len(x)))
-    return found
+    borders = [bisect_left(x, low + span * column / columns) for column in range(columns)]
+    pairs = pairwise([*borders, len(x)])
+    return [range(begin, end) for begin, end in pairs if begin < end]
 
 
 def mean_of(y: Sequence[float | None], column: range) -> float | None:

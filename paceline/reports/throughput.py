@@ -13,7 +13,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from paceline.reports.amounts import counted, is_finite, span
+from paceline.reports.amounts import counted, is_finite, steps_between
 from paceline.telemetry.reader import Row
 
 
@@ -54,19 +54,22 @@ def measure_throughput(rows: Sequence[Row], window: int) -> Throughput | None:
     if len(own) > 1:
         excluded.append(f"the first window of attempt {attempt} ({_steps(own[:1])}): start-up and warming caches")
         own = own[1:]
-    timed = [row for row in own if _is_timed(row)]
-    if len(timed) < len(own):
-        excluded.append(f"{counted(len(own) - len(timed), 'row')} without a rate or a time")
     chosen: list[Row] = []
-    for row in reversed(timed):
-        if sum(each["window_steps"] for each in chosen) >= window:
+    num_steps = num_untimed = 0
+    for row in reversed(own):
+        if num_steps >= window:
             break
-        chosen.insert(0, row)
+        if _is_timed(row):
+            chosen.insert(0, row)
+            num_steps += row["window_steps"]
+        else:
+            num_untimed += 1
     if not chosen:
         return None
+    if num_untimed:
+        excluded.append(f"{counted(num_untimed, 'row')} without a rate or a time")
     if len(own) == 1 and not any("first window" in why for why in excluded):
         excluded.append("nothing: this is the attempt's only window, and its start-up is in it")
-    num_steps = sum(row["window_steps"] for row in chosen)
     has_units = all(is_finite(row.get("units_per_s")) for row in chosen)
     return Throughput(
         _rate(chosen, "samples_per_s"),
@@ -90,7 +93,7 @@ def _is_timed(row: Row) -> bool:
 def _steps(rows: Sequence[Row]) -> str:
     steps = rows[0].get("window_steps")
     first = rows[0]["step"] - steps + 1 if isinstance(steps, int) else rows[0]["step"]
-    return f"steps {span(first, rows[-1]['step'])}"
+    return steps_between(first, rows[-1]["step"])
 
 
 def _rate(rows: Sequence[Row], name: str) -> Spread:

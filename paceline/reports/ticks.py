@@ -26,7 +26,9 @@ def round_ticks(low: float, high: float, most: int, *, whole: bool = False) -> l
             first, last = math.ceil(low / width - 1e-9), math.floor(high / width + 1e-9)
             if last - first + 1 <= most:
                 # Divided where one can: 3 * 0.1 is not 0.3.
-                return [index * width if power >= 0 else index * factor / 10**-power for index in range(first, last + 1)]
+                return [
+                    index * width if power >= 0 else index * factor / 10**-power for index in range(first, last + 1)
+                ]
     return [low]
 
 

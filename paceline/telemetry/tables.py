@@ -96,9 +96,18 @@ def parse_rows(header: Sequence[str], lines: Iterable[str]) -> list[dict[str, An
     """Whole lines of a table under its header, as `read_table` gives them."""
     # Each line alone: the open quote of a torn one must not swallow the next.
     rows = (_cells(line) for line in lines)
-    return [
-        {name: _value(cell) for name, cell in zip(header, row, strict=True)} for row in rows if len(row) == len(header)
-    ]
+    return [_row(header, row) for row in rows if len(row) == len(header)]
+
+
+def _row(header: Sequence[str], cells: list[str]) -> dict[str, Any]:
+    try:
+        # Most cells are seen to be what they are: a failed conversion, or a call, costs more than the rest.
+        return {
+            name: float(cell) if "." in cell else int(cell) if cell.isdigit() else _value(cell)
+            for name, cell in zip(header, cells, strict=True)
+        }
+    except ValueError:
+        return {name: _value(cell) for name, cell in zip(header, cells, strict=True)}
 
 
 def _cells(line: str) -> list[str]:
@@ -111,8 +120,7 @@ def _cells(line: str) -> list[str]:
 def _value(cell: str) -> Any:
     if cell == "":
         return None
-    # A failed conversion costs more than it takes to see that it would fail: no integer has a point.
-    for kind in (float,) if "." in cell else (int, float):
+    for kind in (int, float):
         try:
             return kind(cell)
         except ValueError:
