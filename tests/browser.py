@@ -12,6 +12,7 @@ import json
 import os
 import shutil
 import subprocess
+import sys
 import tempfile
 import time
 from pathlib import Path
@@ -19,6 +20,14 @@ from typing import Any, Self
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
 _ANSWER_S = 60.0
+_PLACE = """
+import fcntl, os, sys
+ends = [fcntl.fcntl(int(word), fcntl.F_DUPFD, 10) for word in sys.argv[1:3]]
+os.dup2(ends[0], 3)
+os.dup2(ends[1], 4)
+os.execv(sys.argv[3], sys.argv[3:])
+"""
+"""A browser reads its descriptor 3 and writes to 4."""
 
 
 def find_browser() -> str | None:
@@ -36,8 +45,7 @@ class Browser:
         self._in, from_browser = os.pipe()
         flags = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--hide-scrollbars"]
         flags += ["--no-first-run", "--remote-debugging-pipe", f"--user-data-dir={self._profile.name}", "about:blank"]
-        # The browser reads its descriptor 3 and writes to 4; a shell puts them there, whatever they are here.
-        command = ["sh", "-c", f'exec 3<&{to_browser} 4>&{from_browser} && exec "$@"', "sh", program, *flags]
+        command = [sys.executable, "-c", _PLACE, str(to_browser), str(from_browser), program, *flags]
         self._process = subprocess.Popen(
             command, pass_fds=(to_browser, from_browser), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
         )
@@ -51,13 +59,17 @@ class Browser:
         """what the page said on its console, and what it threw"""
         self.requests: list[str] = []
         """every address the page asked for, itself first"""
-        targets = self._ask("Target.getTargets")["targetInfos"]
-        page = next(target["targetId"] for target in targets if target["type"] == "page")
-        self._session = self._ask("Target.attachToTarget", targetId=page, flatten=True)["sessionId"]
-        for domain in ("Page", "Runtime", "Log", "Network"):
-            self._ask(f"{domain}.enable")
 
     def __enter__(self) -> Self:
+        try:
+            targets = self._ask("Target.getTargets")["targetInfos"]
+            page = next(target["targetId"] for target in targets if target["type"] == "page")
+            self._session = self._ask("Target.attachToTarget", targetId=page, flatten=True)["sessionId"]
+            for domain in ("Page", "Runtime", "Log", "Network"):
+                self._ask(f"{domain}.enable")
+        except BaseException:
+            self.__exit__()
+            raise
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -64,7 +64,7 @@ def _pace_row(metrics: list[Row], file: str) -> tuple[str, str, str]:
 
 def _evaluation_rows(run: Run) -> list[tuple[str, str, str]]:
     plans = run.events_of("plan")
-    evaluations = [e for e in run.events_of("evaluation") if e.get("metrics") and e.get("split")]
+    evaluations = [e for e in run.events_of("evaluation") if _has_metrics(e)]
     evaluations = latest_attempt(evaluations, first_steps(run.events), "step", "split")
     if not evaluations:
         return []
@@ -76,9 +76,7 @@ def _evaluation_rows(run: Run) -> list[tuple[str, str, str]]:
         rows += _metric_rows(f"best {deciding}", best, file)
     for split in dict.fromkeys(e["split"] for e in evaluations):
         rows += _metric_rows(split, [e for e in evaluations if e["split"] == split][-1], file)
-    baselines = {
-        (e["name"], e["split"]): e for e in run.events_of("baseline") if {"name", "split", "metrics"} <= set(e)
-    }
+    baselines = {(e["name"], e["split"]): e for e in run.events_of("baseline") if _has_metrics(e) and "name" in e}
     for event in baselines.values():
         label, count = f"{event['name']} {event['split']}", event.get("num_samples")
         evidence = f"{count:,} samples" if count is not None else run.layout.events.name
@@ -96,7 +94,7 @@ def _checkpoint_rows(run: Run) -> list[tuple[str, str, str]]:
 
 
 def _best(evaluations: list[Row], objective: Mapping[str, Any] | None) -> Row | None:
-    if not objective:
+    if not isinstance(objective, Mapping) or not {"metric", "direction"} <= set(objective):
         return None
     scored = [e for e in evaluations if _is_number(e["metrics"].get(objective["metric"]))]
     choose = max if objective["direction"] == "max" else min
@@ -108,6 +106,10 @@ def _metric_rows(label: str, evaluation: Row, file: str) -> list[tuple[str, str,
     if evaluation.get("num_samples"):
         where += f", {evaluation['num_samples']:,} samples"
     return [(f"{label} {name}", _shown(value), where) for name, value in evaluation["metrics"].items()]
+
+
+def _has_metrics(event: Row) -> bool:
+    return isinstance(event.get("metrics"), dict) and bool(event["metrics"]) and "split" in event
 
 
 def _is_number(value: Any) -> bool:

@@ -14,6 +14,8 @@ from paceline.reports.ticks import log_ticks, round_ticks, tick_labels
 
 _FAR_APART = 20
 """a greatest value so many times the least asks for a logarithmic axis"""
+_LEAST = 1e-250
+"""below it there is no room for a margin"""
 _MOST_Y_TICKS = 6
 _GAP = 2.5
 """characters between two labels"""
@@ -47,7 +49,7 @@ def build_y_axis(
     if not values:
         return Axis(0.0, 1.0, start, end)
     low, high = min(values), max(values)
-    if may_be_log and low > 0 and high / low > _FAR_APART:
+    if may_be_log and low > _LEAST and high / low > _FAR_APART:
         room = (high / low) ** 0.04
         low, high = low / room, high * room
         ticks = log_ticks(low, high, _MOST_Y_TICKS)

@@ -54,13 +54,14 @@ def evaluation_charts(facts: RunFacts) -> list[Chart]:
     rows = facts.run.validation
     known = {*VALIDATION_COLUMNS, "time"}
     metrics = [name for name in dict.fromkeys(name for row in rows for name in row) if name not in known]
-    splits = list(dict.fromkeys(str(row.get("split")) for row in rows))
-    objective = facts.plan.get("objective") or {}
+    splits = list(dict.fromkeys(_split(row) for row in rows))
+    objective = facts.plan.get("objective")
+    objective = objective if isinstance(objective, dict) else {}
     charts = []
     for metric in metrics:
         series = []
         for split in splits:
-            own = [row for row in rows if str(row.get("split")) == split]
+            own = [row for row in rows if _split(row) == split]
             series.append(Series(split, [row["step"] for row in own], _column(own, metric)))
         series = [each for each in series if not each.is_empty]
         if series:
@@ -95,6 +96,10 @@ def _phases(rows: Sequence[Row], **options: Any) -> Chart | None:
     ]
     series.append(Series("other", steps, rest))
     return Chart("phases of a step", "ms per step of rank 0", series, is_stacked=True, from_zero=True, **options)
+
+
+def _split(row: Row) -> str:
+    return str(row.get("split") or "evaluation")
 
 
 def _column(rows: Sequence[Row], name: str) -> list[float | None]:

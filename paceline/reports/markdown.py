@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 
 from paceline.reports.amounts import count, figure, spark
 from paceline.reports.chart import Chart
-from paceline.reports.page import Charts, Listing, Note, Page, Part, Table
+from paceline.reports.page import Charts, Listing, Note, Page, Part
 
 _CURVES = ("curve", "unit", "shape", "first", "last", "least", "at step", "most", "at step")
 
@@ -77,5 +77,5 @@ def _row(cells: Sequence[str]) -> str:
 
 
 def _plain(text: str) -> str:
-    """On one line, and nothing in it that Markdown would take for HTML."""
-    return " ".join(text.split()).replace("&", "&amp;").replace("<", "&lt;")
+    """On one line, and nothing in it that Markdown would take for HTML or emphasis."""
+    return " ".join(text.split()).replace("&", "&amp;").replace("<", "&lt;").replace("*", "\\*").replace("`", "\\`")

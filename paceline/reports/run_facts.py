@@ -52,10 +52,6 @@ class RunFacts:
         plans = self.run.events_of("plan")
         return plans[-1] if plans else {}
 
-    @property
-    def last_attempt(self) -> int | None:
-        return self.run.metrics[-1]["attempt"] if self.run.metrics else None
-
 
 def read_run_facts(root: Path, results: Callable[[Run], list[ResultRow]], is_owned: bool | None) -> RunFacts:
     """Refuses a directory that is no run; whatever else is missing or damaged is a gap."""

@@ -76,7 +76,7 @@ def _facts(facts: RunFacts) -> Iterator[tuple[str, str]]:
     if isinstance(steps, int) and isinstance(samples, int):
         yield "planned", f"{counted(steps, 'step')}, {counted(samples, 'sample')}"
     yield "directory", str(facts.run.layout.root.absolute())
-    if attempts:
+    if attempts and attempts[-1].argv:
         yield "command", shlex.join(map(str, attempts[-1].argv))
     if run.parent:
         yield "forked from", f"step {text(run.parent.get('step'))} of {text(run.parent.get('root'))}"
@@ -115,10 +115,10 @@ def _throughput(facts: RunFacts, window: int) -> Iterator[Part]:
     file = facts.run.layout.metrics.name
     steps, windows = counted(found.num_steps, "step"), counted(found.num_windows, "window")
     evidence = f"{file}, {steps_between(found.first_step, found.last_step)} of attempt {found.attempt}"
-    rows = [("samples/s", *_spread(found.rate), f"{windows}, {steps}", "between windows, weighed by steps", evidence)]
+    rows = [("samples/s", *_spread(found.rate), f"{windows}, {steps}", "between windows, by their time", evidence)]
     if found.units is not None:
         name = f"{facts.plan.get('unit', 'units')}/s"
-        rows.append((name, *_spread(found.units), f"{windows}, {steps}", "between windows, weighed by steps", evidence))
+        rows.append((name, *_spread(found.units), f"{windows}, {steps}", "between windows, by their time", evidence))
     rows.append(("ms per step", *_spread(found.step_ms), steps, "between single steps", evidence))
     columns = ("quantity", "mean", "standard deviation", "count", "deviation", "from")
     yield Table(columns, rows, frozenset({"mean", "standard deviation"}))

@@ -26,7 +26,7 @@ def attempts(facts: RunFacts) -> Iterator[Part]:
         return
     columns = ("attempt", "began", "took", "ranks", "from step", "to step", "went on from", "ended", "why", "exit code")
     yield Table(columns, rows, frozenset({"attempt", "ranks", "from step", "to step", "exit code"}))
-    changed = [(count(each.attempt), str(change)) for each in facts.run.run.attempts for change in each.changed]
+    changed = [(count(each.attempt), str(change)) for each in facts.run.run.attempts for change in each.changed or ()]
     if changed:
         yield Table(("attempt", "changed"), changed, caption="settings that differ from the attempt before")
     if any(start > 0 for start in facts.starts.values()):
@@ -154,7 +154,15 @@ def describe_problem(problem: Any) -> str:
 
 def checkpoints(facts: RunFacts) -> Iterator[Part]:
     if not facts.checkpoints:
-        yield Note("There is no checkpoint.")
+        told = facts.run.events_of("checkpoint")
+        yield Note(
+            "There is no checkpoint in the run directory."
+            + (" These were told of; what became of them is not known." if told else "")
+        )
+        if told:
+            yield Table(
+                ("step", "name"), [(count(e.get("step")), text(e.get("name"))) for e in told], frozenset({"step"})
+            )
         return
     rows = []
     for checkpoint in facts.checkpoints:

@@ -52,7 +52,7 @@ def draw_chart(chart: Chart) -> Drawing:
     ys = [y for _, y in points] + ([chart.mark.y] if chart.mark else [])
     y_axis = build_y_axis(ys, HEIGHT - _BOTTOM, _TOP, from_zero=chart.from_zero, may_be_log=chart.may_be_log)
     left = 10 + _CHARACTER * max((len(label) for _, label in y_axis.ticks), default=0)
-    xs = [x for series in chart.series for x in (series.x[:1], series.x[-1:]) for x in x]
+    xs = [x for series in chart.series for x in (*series.x[:1], *series.x[-1:])]
     x_axis = build_x_axis(chart.x_range or (min(xs, default=0), max(xs, default=1)), left, WIDTH - _RIGHT, _CHARACTER)
     lost = sorted({x for curve in curves for x in curve.drawn.lost})
     parts = [_grid(x_axis, y_axis), _borders(chart.borders, x_axis), _labels(chart, x_axis, y_axis)]

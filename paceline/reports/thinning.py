@@ -15,7 +15,7 @@ from itertools import pairwise
 from operator import itemgetter
 
 Point = tuple[float, float]
-_LARGEST = 1e300
+_LARGEST = 1e250
 """beyond it a range of values is no longer a number; nan is not below it"""
 
 

@@ -3,8 +3,9 @@
     measure_throughput(run.metrics, window=50)
     -> Throughput(rate=Spread(mean=1030.2, std=41.3), step_ms=Spread(31.1, 2.0), num_steps=50, num_windows=5, …)
 
-A row of metrics.csv stands for a window of steps. The mean rate is all samples over all time, so a window counts by how long it took;
-the deviation of the rate is between windows, each weighed by its steps; that of the step time is between single steps.
+A row of metrics.csv stands for a window of steps, and windows differ in length. The mean rate is all samples over all time: the rate of a
+window weighs as much as its steps took, in the mean and in the deviation between windows. A plain mean of rates would be too high. The
+mean time of a step weighs windows by their steps, and its deviation is that of single steps.
 """
 
 from __future__ import annotations
@@ -104,8 +105,7 @@ def _rate(rows: Sequence[Row], name: str) -> Spread:
     mean = math.fsum(row[name] * time for row, time in zip(rows, seconds, strict=True)) / total
     if len(rows) < 2:
         return Spread(mean, None)
-    steps = sum(row["window_steps"] for row in rows)
-    around = math.fsum(row["window_steps"] * (row[name] - mean) ** 2 for row in rows) / steps
+    around = math.fsum(time * (row[name] - mean) ** 2 for row, time in zip(rows, seconds, strict=True)) / total
     return Spread(mean, math.sqrt(around * len(rows) / (len(rows) - 1)))
 
 

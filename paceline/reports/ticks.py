@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from itertools import pairwise
 
 _UNITS = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 
@@ -49,7 +50,7 @@ def tick_labels(ticks: Sequence[float], *, is_log: bool = False) -> list[str]:
     if is_log:
         return [_short(tick) for tick in ticks]
     most = max((abs(tick) for tick in ticks), default=0.0)
-    width = min((after - before for before, after in zip(ticks, ticks[1:], strict=False)), default=most)
+    width = min((after - before for before, after in pairwise(ticks)), default=most)
     if most == 0:
         return ["0" for _ in ticks]
     if most >= 1e15 or most < 1e-3:
