@@ -76,10 +76,10 @@ def _evaluation_rows(run: Run) -> list[tuple[str, str, str]]:
         rows += _metric_rows(f"best {deciding}", best, file)
     for split in dict.fromkeys(e["split"] for e in evaluations):
         rows += _metric_rows(split, [e for e in evaluations if e["split"] == split][-1], file)
-    baselines = {(e["name"], e["split"]): e for e in run.events_of("baseline") if _has_metrics(e) and "name" in e}
-    for event in baselines.values():
-        label, count = f"{event['name']} {event['split']}", event.get("num_samples")
-        evidence = f"{count:,} samples" if count is not None else run.layout.events.name
+    baselines = {(str(e.get("name", "baseline")), e["split"]): e for e in run.events_of("baseline") if _has_metrics(e)}
+    for (model, split), event in baselines.items():
+        label, count = f"{model} {split}", event.get("num_samples")
+        evidence = f"{count:,} samples" if isinstance(count, int) else run.layout.events.name
         rows += [(f"{label} {name}", _shown(value), evidence) for name, value in event["metrics"].items()]
     return rows
 
@@ -103,13 +103,13 @@ def _best(evaluations: list[Row], objective: Mapping[str, Any] | None) -> Row | 
 
 def _metric_rows(label: str, evaluation: Row, file: str) -> list[tuple[str, str, str]]:
     where = f"{file}, step {evaluation['step']:,}"
-    if evaluation.get("num_samples"):
+    if isinstance(evaluation.get("num_samples"), int):
         where += f", {evaluation['num_samples']:,} samples"
     return [(f"{label} {name}", _shown(value), where) for name, value in evaluation["metrics"].items()]
 
 
 def _has_metrics(event: Row) -> bool:
-    return isinstance(event.get("metrics"), dict) and bool(event["metrics"]) and "split" in event
+    return isinstance(event.get("metrics"), dict) and bool(event["metrics"]) and isinstance(event.get("split"), str)
 
 
 def _is_number(value: Any) -> bool:
