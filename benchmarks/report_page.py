@@ -3,13 +3,14 @@
     python -m benchmarks.report_page --steps 100000
 
 Run it from the root of a checkout. Opening is measured by Chromium itself, headless: from the begin of the navigation to its end, and
-until something is painted; the start of the browser is not in it. Where there is no Chromium, writing alone is measured.
+until something is painted; the start of the browser is not in it. On a busy machine look at the seconds of CPU. Where there is no Chromium, writing alone is measured.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -33,12 +34,14 @@ def main() -> None:
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="paceline-report-") as place:
         layout = build_long_run(Path(place) / "run", arguments.steps)
-        written = []
+        written, worked = [], []
         for _ in range(arguments.repeats):
-            began = time.perf_counter()
+            began, before = time.perf_counter(), os.times()
             command = [sys.executable, "-m", "paceline", "report", str(layout.root)]
             subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+            after = os.times()
             written.append(time.perf_counter() - began)
+            worked.append(after.children_user + after.children_system - before.children_user - before.children_system)
         opened, painted = [], []
         if find_browser() is not None:
             with Browser() as browser:
@@ -51,6 +54,7 @@ def main() -> None:
             "steps": arguments.steps,
             "metrics_bytes": layout.metrics.stat().st_size,
             "write_s": [round(value, 3) for value in written],
+            "write_cpu_s": [round(value, 3) for value in worked],
             "open_s": [round(value, 3) for value in opened],
             "first_paint_s": [value and round(value, 3) for value in painted],
             "html_bytes": layout.report_page.stat().st_size,
