@@ -16,7 +16,7 @@ from rich.table import Table
 
 from paceline.errors import UsageError
 from paceline.telemetry.checkpoints import read_checkpoint
-from paceline.telemetry.reader import Row, Run, first_steps, latest_attempt
+from paceline.telemetry.reader import Row, Run, latest_attempt, plan_starts
 
 
 def results_table(run: Run, state: str) -> Table:
@@ -65,7 +65,7 @@ def _pace_row(metrics: list[Row], file: str) -> tuple[str, str, str]:
 def _evaluation_rows(run: Run) -> list[tuple[str, str, str]]:
     plans = run.events_of("plan")
     evaluations = [e for e in run.events_of("evaluation") if _has_metrics(e)]
-    evaluations = latest_attempt(evaluations, first_steps(run.events), "step", "split")
+    evaluations = latest_attempt(evaluations, plan_starts(run.events), "step", "split")
     if not evaluations:
         return []
     deciding, file = evaluations[0]["split"], run.layout.validation.name

@@ -18,7 +18,7 @@ from paceline.config.changes import load_settings
 from paceline.errors import UsageError
 from paceline.files import read_json
 from paceline.telemetry.checkpoints import LINKS, Checkpoint, list_checkpoints, read_checkpoint
-from paceline.telemetry.reader import Row, Run, first_steps, read_run
+from paceline.telemetry.reader import Row, Run, plan_starts, read_run
 
 ResultRow = tuple[str, str, str]
 
@@ -44,7 +44,7 @@ class RunFacts:
     @property
     def starts(self) -> dict[int, int]:
         """attempt -> the step it began at"""
-        return first_steps(self.run.events)
+        return plan_starts(self.run.events)
 
     @property
     def plan(self) -> Row:

@@ -82,18 +82,21 @@ def _curves(chart: Chart) -> list[_Curve]:
 def _stack(chart: Chart) -> list[_Curve]:
     """Each curve on top of the one before; the mean of a column stands for it, because extremes cannot be added up."""
     x = chart.series[0].x
-    columns = split_columns(x, COLUMNS)
-    places = [x[column[-1]] for column in columns]
-    if len(columns) == 1:  # as wide as a step
-        columns, places = columns * 2, [places[0] - 1, *places]
-    below = [0.0] * len(columns)
+    means = {
+        x[column[-1]]: [mean_of(series.y, column) for series in chart.series] for column in split_columns(x, COLUMNS)
+    }
+    known = {place: values for place, values in means.items() if any(value is not None for value in values)}
+    if len(known) == 1:  # as wide as a step
+        ((place, values),) = known.items()
+        known = {place - 1: values, place: values}
+    below = [0.0] * len(known)
     found = []
-    for series in chart.series:
-        values = [mean_of(series.y, column) or 0.0 for column in columns]
-        base = list(zip(places, below, strict=True))
-        below = [low + value for low, value in zip(below, values, strict=True)]
-        top = list(zip(places, below, strict=True))
-        found.append(_Curve(series.name, Thinned([top], [], []), values, base))
+    for number, series in enumerate(chart.series):
+        parts = [column[number] or 0.0 for column in known.values()]
+        base = list(zip(known, below, strict=True))
+        below = [low + value for low, value in zip(below, parts, strict=True)]
+        top = list(zip(known, below, strict=True))
+        found.append(_Curve(series.name, Thinned([top] if top else [], [], []), parts, base))
     return found
 
 

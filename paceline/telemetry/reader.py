@@ -53,6 +53,16 @@ class Run:
         return dict(read_json(self.layout.environment))
 
 
+def plan_starts(events: list[Row]) -> dict[int, int]:
+    """attempt -> the step it began at, as its plan says; an attempt that never got to its plan is not among them."""
+    plans = (event for event in events if event.get("kind") == "plan")
+    return {
+        plan["attempt"]: plan.get("start_step", 0)
+        for plan in plans
+        if isinstance(plan.get("attempt"), int) and isinstance(plan.get("start_step", 0), int)
+    }
+
+
 def latest_attempt(rows: list[Row], starts: Mapping[int, int], *keys: str) -> list[Row]:
     """What counts of the rows that several attempts wrote: one per value of the keys, in the order of their steps.
 
@@ -72,16 +82,6 @@ def latest_attempt(rows: list[Row], starts: Mapping[int, int], *keys: str) -> li
     return sorted(kept.values(), key=lambda row: (row["step"], row["attempt"]))
 
 
-def first_steps(events: list[Row]) -> dict[int, int]:
-    """attempt -> the step it began at, as its plan says; an attempt that never got to its plan is not among them."""
-    plans = (event for event in events if event.get("kind") == "plan")
-    return {
-        plan["attempt"]: plan.get("start_step", 0)
-        for plan in plans
-        if isinstance(plan.get("attempt"), int) and isinstance(plan.get("start_step", 0), int)
-    }
-
-
 def read_run(root: Path) -> Run:
     run_file = load_run_file(root)
     if run_file is None:
@@ -92,10 +92,11 @@ def read_run(root: Path) -> Run:
         )
     layout = RunLayout(root)
     events = read_records(layout.events)
+    starts = plan_starts(events)
     return Run(
         layout,
         run_file,
-        latest_attempt(read_table(layout.metrics), first_steps(events), "step"),
-        latest_attempt(read_table(layout.validation), first_steps(events), "step", "split"),
+        latest_attempt(read_table(layout.metrics), starts, "step"),
+        latest_attempt(read_table(layout.validation), starts, "step", "split"),
         events,
     )

@@ -82,7 +82,8 @@ def test_any_values_give_a_drawing_with_numbers_in_it(values: list[float]) -> No
 
 
 def test_a_stack_adds_up_and_the_pointer_says_each_part() -> None:
-    series = [Series("data", [1, 2], [1.0, 2.0]), Series("forward", [1, 2], [3.0, 4.0])]
+    steps = [1, 2, 3]  # the last window was not timed: no phase took no time
+    series = [Series("data", steps, [1.0, 2.0, None]), Series("forward", steps, [3.0, 4.0, None])]
     drawing = draw_chart(Chart("phases", "ms", series, is_stacked=True, from_zero=True))
     found = parse(drawing)
     assert len(found["area"]) == 2

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from paceline.errors import UsageError
-from paceline.telemetry.reader import first_steps, latest_attempt, read_run
+from paceline.telemetry.reader import latest_attempt, plan_starts, read_run
 
 EXAMPLE = Path(__file__).parent.parent / "data" / "run-v1"
 
@@ -97,7 +97,7 @@ def test_rows_that_do_not_say_their_attempt_or_step_count_for_nothing() -> None:
 
 def test_plans_that_say_nothing_are_passed_over() -> None:
     plans = [{"kind": "plan"}, {"kind": "plan", "attempt": 1}, {"kind": "plan", "attempt": 2, "start_step": None}]
-    assert first_steps([*plans, {"kind": "plan", "attempt": 3, "start_step": 7}, {"attempt": 4}]) == {1: 0, 3: 7}
+    assert plan_starts([*plans, {"kind": "plan", "attempt": 3, "start_step": 7}, {"attempt": 4}]) == {1: 0, 3: 7}
 
 
 def test_the_last_beat_of_each_rank(tmp_path: Path) -> None:
