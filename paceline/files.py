@@ -15,7 +15,7 @@ import json
 import math
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -136,16 +136,31 @@ def finite(value: Any) -> Any:
 
 def read_records(path: Path) -> list[dict[str, Any]]:
     """All whole JSON lines of a file; a torn or damaged line is passed over, a missing file is empty."""
-    records = []
     try:
         with open(path, encoding="utf-8", errors="replace") as file:
-            for line in file:
-                with contextlib.suppress(json.JSONDecodeError):
-                    record = json.loads(line)
-                    if isinstance(record, dict):
-                        records.append(record)
+            return _records(file)
     except FileNotFoundError:
-        pass
+        return []
+
+
+def read_last_records(path: Path, num_bytes: int = 1 << 16) -> list[dict[str, Any]]:
+    """The same of the end of a file that may be long: the whole JSON lines in its last `num_bytes`."""
+    try:
+        with open(path, "rb") as file:
+            file.seek(max(0, os.fstat(file.fileno()).st_size - num_bytes))
+            text = file.read().decode("utf-8", "replace")
+    except FileNotFoundError:
+        return []
+    return _records(text.splitlines())  # a first line that was cut is damaged like any other
+
+
+def _records(lines: Iterable[str]) -> list[dict[str, Any]]:
+    records = []
+    for line in lines:
+        with contextlib.suppress(json.JSONDecodeError):
+            record = json.loads(line)
+            if isinstance(record, dict):
+                records.append(record)
     return records
 
 

@@ -18,6 +18,7 @@ from paceline.files import (
     LineWriter,
     Lock,
     read_json,
+    read_last_records,
     read_records,
     storage_error,
     storage_errors,
@@ -271,3 +272,11 @@ class TestLock:
         finally:
             child.kill()
             child.wait(timeout=30)
+
+
+def test_the_end_of_a_long_file_of_records(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    assert read_last_records(path) == []
+    path.write_text("".join(f'{{"n":{number}}}\n' for number in range(1000)) + '{"n":')
+    assert [record["n"] for record in read_last_records(path, 50)] == [996, 997, 998, 999]
+    assert len(read_last_records(path)) == 1000

@@ -7,6 +7,7 @@ later one went on from it.
 from __future__ import annotations
 
 import contextlib
+import math
 import statistics
 from collections.abc import Mapping
 from typing import Any
@@ -15,7 +16,7 @@ from rich.table import Table
 
 from paceline.errors import UsageError
 from paceline.telemetry.checkpoints import read_checkpoint
-from paceline.telemetry.reader import Row, Run, latest_attempt
+from paceline.telemetry.reader import Row, Run, latest_attempt, plan_starts
 
 
 def results_table(run: Run, state: str) -> Table:
@@ -35,15 +36,15 @@ def result_rows(run: Run) -> list[tuple[str, str, str]]:
     rows: list[tuple[str, str, str]] = []
     if run.metrics:
         last = run.metrics[-1]
-        rows.append(("loss", _shown(last["loss"]), f"{run.layout.metrics.name}, step {last['step']:,}"))
+        rows.append(("loss", _shown(last.get("loss")), f"{run.layout.metrics.name}, step {last['step']:,}"))
         # The pace of one attempt: another one may have had more ranks.
         rows.append(
             _pace_row([row for row in run.metrics if row["attempt"] == last["attempt"]], run.layout.metrics.name)
         )
     rows += _evaluation_rows(run)
     rows += _checkpoint_rows(run)
-    attempt = run.run.attempts[-1]
-    if attempt.ended is not None and rows:
+    attempt = run.run.attempts[-1] if run.run.attempts else None
+    if attempt is not None and attempt.ended is not None and rows:
         ranks = f"{attempt.world_size} rank{'' if attempt.world_size == 1 else 's'}"
         which = f", attempt {attempt.attempt}" if len(run.run.attempts) > 1 else ""
         evidence = f"{run.layout.run.name}, {ranks}, start-up included{which}"
@@ -53,19 +54,18 @@ def result_rows(run: Run) -> list[tuple[str, str, str]]:
 
 def _pace_row(metrics: list[Row], file: str) -> tuple[str, str, str]:
     # The first window holds the warm-up of allocators and kernels.
-    windows = [row["samples_per_s"] for row in (metrics[1:] or metrics) if row["samples_per_s"] is not None]
+    windows = [row["samples_per_s"] for row in (metrics[1:] or metrics) if _is_number(row.get("samples_per_s"))]
     if not windows:
         return ("samples/s", "?", f"{file}, no window with a rate")
     spread = f"{min(windows):,.0f} to {max(windows):,.0f}"
-    count = f"{len(windows)} window{'' if len(windows) == 1 else 's'}"
+    count = f"{len(windows):,} window{'' if len(windows) == 1 else 's'}"
     return ("samples/s", f"{statistics.median(windows):,.0f}", f"{file}, median of {count}, {spread}")
 
 
 def _evaluation_rows(run: Run) -> list[tuple[str, str, str]]:
     plans = run.events_of("plan")
-    starts = {plan["attempt"]: plan.get("start_step", 0) for plan in plans}
-    evaluations = [e for e in run.events_of("evaluation") if e.get("metrics")]
-    evaluations = latest_attempt(evaluations, starts, "step", "split")
+    evaluations = [e for e in run.events_of("evaluation") if _has_metrics(e)]
+    evaluations = latest_attempt(evaluations, plan_starts(run.events), "step", "split")
     if not evaluations:
         return []
     deciding, file = evaluations[0]["split"], run.layout.validation.name
@@ -76,10 +76,10 @@ def _evaluation_rows(run: Run) -> list[tuple[str, str, str]]:
         rows += _metric_rows(f"best {deciding}", best, file)
     for split in dict.fromkeys(e["split"] for e in evaluations):
         rows += _metric_rows(split, [e for e in evaluations if e["split"] == split][-1], file)
-    baselines = {(event["name"], event["split"]): event for event in run.events_of("baseline")}
-    for event in baselines.values():
-        label, count = f"{event['name']} {event['split']}", event.get("num_samples")
-        evidence = f"{count:,} samples" if count is not None else run.layout.events.name
+    baselines = {(str(e.get("name", "baseline")), e["split"]): e for e in run.events_of("baseline") if _has_metrics(e)}
+    for (model, split), event in baselines.items():
+        label, count = f"{model} {split}", event.get("num_samples")
+        evidence = f"{count:,} samples" if isinstance(count, int) else run.layout.events.name
         rows += [(f"{label} {name}", _shown(value), evidence) for name, value in event["metrics"].items()]
     return rows
 
@@ -94,19 +94,28 @@ def _checkpoint_rows(run: Run) -> list[tuple[str, str, str]]:
 
 
 def _best(evaluations: list[Row], objective: Mapping[str, Any] | None) -> Row | None:
-    if not objective:
+    if not isinstance(objective, Mapping) or not {"metric", "direction"} <= set(objective):
         return None
-    scored = [e for e in evaluations if e["metrics"].get(objective["metric"]) == e["metrics"].get(objective["metric"])]
+    scored = [e for e in evaluations if _is_number(e["metrics"].get(objective["metric"]))]
     choose = max if objective["direction"] == "max" else min
     return choose(scored, key=lambda e: e["metrics"][objective["metric"]], default=None)
 
 
 def _metric_rows(label: str, evaluation: Row, file: str) -> list[tuple[str, str, str]]:
     where = f"{file}, step {evaluation['step']:,}"
-    if evaluation.get("num_samples"):
+    if isinstance(evaluation.get("num_samples"), int):
         where += f", {evaluation['num_samples']:,} samples"
     return [(f"{label} {name}", _shown(value), where) for name, value in evaluation["metrics"].items()]
 
 
+def _has_metrics(event: Row) -> bool:
+    return isinstance(event.get("metrics"), dict) and bool(event["metrics"]) and isinstance(event.get("split"), str)
+
+
+def _is_number(value: Any) -> bool:
+    """Not one that is unknown, and none that is not finite, which is null in a JSON file."""
+    return isinstance(value, int | float) and math.isfinite(value)
+
+
 def _shown(value: Any) -> str:
-    return f"{value:.4f}" if isinstance(value, float) else str(value)
+    return f"{value:.4f}" if isinstance(value, float) else "?" if value is None else str(value)

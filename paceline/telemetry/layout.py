@@ -2,7 +2,7 @@
 
 run.json  config.yaml  origins.json  env.json  metrics.csv  validation.csv  events.jsonl
 heartbeat/rank_00000.jsonl  logs/rank_00000.log  logs/launcher.log  ledger/rank_00000.jsonl  tensorboard/
-checkpoints/step_00001000/  checkpoints/latest
+checkpoints/step_00001000/  checkpoints/latest  report.html  report.md
 """
 
 from __future__ import annotations
@@ -59,6 +59,14 @@ class RunLayout:
     @property
     def launcher_log(self) -> Path:
         return self.root / "logs" / "launcher.log"
+
+    @property
+    def report_page(self) -> Path:
+        return self.root / "report.html"
+
+    @property
+    def report_text(self) -> Path:
+        return self.root / "report.md"
 
     @property
     def owner_lock(self) -> Path:

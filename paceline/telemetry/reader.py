@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from paceline.errors import UsageError
-from paceline.files import read_json, read_records
+from paceline.files import read_json, read_last_records, read_records
 from paceline.telemetry.layout import RunLayout
 from paceline.telemetry.run_file import RunFile, load_run_file
 from paceline.telemetry.tables import read_table
@@ -36,6 +36,11 @@ class Run:
     def beats(self, rank: int) -> list[Row]:
         return read_records(self.layout.heartbeat(rank))
 
+    def last_beats(self) -> list[Row]:
+        """The last whole beat of each rank that ever wrote one, whatever its attempt; only the ends of the files are read."""
+        paths = sorted((self.layout.root / "heartbeat").glob("rank_*.jsonl"))
+        return [records[-1] for path in paths if (records := read_last_records(path))]
+
     def ledger(self) -> list[Row]:
         """Every line of every rank's ledger, with its rank."""
         lines = []
@@ -48,15 +53,32 @@ class Run:
         return dict(read_json(self.layout.environment))
 
 
+def plan_starts(events: list[Row]) -> dict[int, int]:
+    """attempt -> the step it began at, as its plan says; an attempt that never got to its plan is not among them."""
+    plans = (event for event in events if event.get("kind") == "plan")
+    return {
+        plan["attempt"]: plan.get("start_step", 0)
+        for plan in plans
+        if isinstance(plan.get("attempt"), int) and isinstance(plan.get("start_step", 0), int)
+    }
+
+
 def latest_attempt(rows: list[Row], starts: Mapping[int, int], *keys: str) -> list[Row]:
     """What counts of the rows that several attempts wrote: one per value of the keys, in the order of their steps.
 
-    An attempt replaces everything that earlier ones did after the step it began at (`starts`: attempt -> that step).
+    An attempt replaces everything that earlier ones did after the step it began at (`starts`: attempt -> that step). A row that does
+    not say its attempt and step, as a foreign writer may leave it, counts for nothing.
     """
     kept: dict[tuple[Any, ...], Row] = {}
-    for row in sorted(rows, key=lambda row: int(row["attempt"])):
-        if not any(attempt > row["attempt"] and start < row["step"] for attempt, start in starts.items()):
-            kept[tuple(row[name] for name in keys)] = row
+    counted = [row for row in rows if isinstance(row.get("attempt"), int) and isinstance(row.get("step"), int)]
+    ends = {
+        attempt: min((start for later, start in starts.items() if later > attempt), default=None)
+        for attempt in {row["attempt"] for row in counted}
+    }
+    for row in sorted(counted, key=lambda row: row["attempt"]):
+        end = ends[row["attempt"]]
+        if end is None or row["step"] <= end:
+            kept[tuple(row.get(name) for name in keys)] = row
     return sorted(kept.values(), key=lambda row: (row["step"], row["attempt"]))
 
 
@@ -70,7 +92,7 @@ def read_run(root: Path) -> Run:
         )
     layout = RunLayout(root)
     events = read_records(layout.events)
-    starts = {event["attempt"]: event["start_step"] for event in events if event.get("kind") == "plan"}
+    starts = plan_starts(events)
     return Run(
         layout,
         run_file,

@@ -10,6 +10,7 @@ import errno
 import json
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
+from types import NoneType
 from typing import Any
 
 from paceline.errors import UsageError
@@ -18,6 +19,18 @@ from paceline.telemetry.layout import SCHEMA, RunLayout
 
 STATES = ("running", "finished", "stopped", "failed")
 """finished: reached its length or stopped early by its own rule; stopped: asked to; failed: an error, exit code 2 or 4."""
+
+_KINDS: dict[str, type | tuple[type, ...]] = {
+    "str": str,
+    "int": int,
+    "int | None": (int, NoneType),
+    "float": (int, float),
+    "float | None": (int, float, NoneType),
+    "list[str]": list,
+    "dict[str, Any]": dict,
+    "dict[str, Any] | None": (dict, NoneType),
+}
+"""annotation of a field -> what a JSON file holds there"""
 
 
 @dataclass
@@ -80,7 +93,7 @@ def load_run_file(root: Path) -> RunFile | None:
         version = int(content["v"])
     except (FileNotFoundError, NotADirectoryError):
         return None
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise damaged from error
     if version > SCHEMA:
         raise UsageError(
@@ -96,6 +109,12 @@ def load_run_file(root: Path) -> RunFile | None:
 
 
 def known_fields(kind: type, content: dict[str, Any]) -> dict[str, Any]:
-    """What this version knows of a record; a newer one may have written more."""
-    names = {field.name for field in fields(kind)}
-    return {name: value for name, value in content.items() if name in names}
+    """What this version knows of a record; a newer one may have written more. TypeError if a value is of another kind."""
+    known = {}
+    for entry in fields(kind):
+        if entry.name in content:
+            value = content[entry.name]
+            if not isinstance(value, _KINDS.get(str(entry.type), object)):
+                raise TypeError(f"{entry.name} is {value!r}")
+            known[entry.name] = value
+    return known

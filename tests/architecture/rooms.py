@@ -19,6 +19,7 @@ RANKS = {
     "workload": 3,
     "engine": 4,
     "launch": 4,
+    "reports": 4,
     "recipes": 5,
     "trained": 6,
     "worker": 7,

@@ -11,7 +11,7 @@ import pytest
 
 from tests.architecture.rooms import PACKAGE, module_names
 
-ROOMS = ("errors", "files", "parentage", "telemetry", "config", "workload", "launch", "preflight", "cli")
+ROOMS = ("errors", "files", "parentage", "telemetry", "config", "workload", "launch", "reports", "preflight", "cli")
 pytestmark = pytest.mark.timeout(120)
 
 IMPORT_ALL = """
@@ -80,6 +80,12 @@ def test_data_is_prepared_without_torch_or_numpy(tmp_path: Path) -> None:
     assert "next: paceline train sasrec" in done.stdout
 
 
+def test_a_report_is_written_without_torch_or_numpy(tmp_path: Path) -> None:
+    done = run(WITHOUT_TORCH, "report", str(PACKAGE.parent / "tests" / "data" / "run-v1"), "--out", "x", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "x" / "report.html").exists()
+
+
 def test_the_engine_would_be_noticed() -> None:
     done = run(IMPORT_ALL, "paceline.engine.step")
     assert "paceline.engine.step asked for torch" in done.stdout
@@ -95,6 +101,7 @@ def test_the_engine_would_be_noticed() -> None:
         ("evaluate --help", "RUN"),
         ("export --help", "RUN"),
         ("recommend --help", "RUN"),
+        ("report --help", "RUN"),
         ("explain --help", "KEY=VALUE"),
         ("preflight --help", "KEY=VALUE"),
         ("bench --help", "NAME"),

@@ -89,3 +89,30 @@ def test_checkpoints_are_named_with_their_step(tmp_path: Path) -> None:
 
 def test_a_run_that_got_nowhere_has_no_results() -> None:
     assert results_table(build_run([], []), "failed").row_count == 0
+
+
+def test_what_a_foreign_loop_leaves_out_does_not_matter() -> None:
+    events = [
+        {"kind": "plan", "objective": {"metric": "ndcg_10", "direction": "max"}},
+        {
+            "kind": "evaluation",
+            "split": "validation",
+            "step": 5,
+            "metrics": {"ndcg_10": None},
+        },  # not finite: null in JSON
+        {"kind": "evaluation", "split": "validation", "step": 6, "metrics": {"ndcg_10": 0.5}},
+        {"kind": "evaluation", "split": ["x"], "step": 7, "metrics": {"ndcg_10": 0.9}},
+        {"kind": "evaluation", "split": "validation", "step": 8, "metrics": {"ndcg_10": 0.25}, "num_samples": "many"},
+        {"kind": "evaluation", "step": 9},
+        {"kind": "baseline", "split": "test", "metrics": {"ndcg_10": 0.1}, "num_samples": None},
+        {"kind": "baseline"},
+    ]
+    run = build_run([{"attempt": 2, "step": 3}], events)
+    run.run.attempts.clear()
+    assert [(name, value) for name, value, _ in result_rows(run)] == [
+        ("loss", "?"),
+        ("samples/s", "?"),
+        ("best validation ndcg_10", "0.5000"),
+        ("validation ndcg_10", "0.2500"),
+        ("baseline test ndcg_10", "0.1000"),
+    ]

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from paceline.errors import UsageError
-from paceline.telemetry.reader import latest_attempt, read_run
+from paceline.telemetry.reader import latest_attempt, plan_starts, read_run
 
 EXAMPLE = Path(__file__).parent.parent / "data" / "run-v1"
 
@@ -88,3 +88,22 @@ def test_what_was_not_written_is_empty(tmp_path: Path) -> None:
 def test_a_directory_without_a_run_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"no run\.json"):
         read_run(tmp_path)
+
+
+def test_rows_that_do_not_say_their_attempt_or_step_count_for_nothing() -> None:
+    written = [{"step": 1}, {"attempt": None, "step": 2}, {"attempt": 1, "step": "x"}, {"attempt": 1, "step": 3}]
+    assert pairs(latest_attempt(written, {}, "step")) == [(1, 3)]
+
+
+def test_plans_that_say_nothing_are_passed_over() -> None:
+    plans = [{"kind": "plan"}, {"kind": "plan", "attempt": 1}, {"kind": "plan", "attempt": 2, "start_step": None}]
+    assert plan_starts([*plans, {"kind": "plan", "attempt": 3, "start_step": 7}, {"attempt": 4}]) == {1: 0, 3: 7}
+
+
+def test_the_last_beat_of_each_rank(tmp_path: Path) -> None:
+    shutil.copytree(EXAMPLE, tmp_path / "run")
+    run = read_run(tmp_path / "run")
+    with open(run.layout.heartbeat(1), "a") as file:
+        file.writelines(f'{{"rank":1,"step":{step},"pad":"{"é" * 300}"}}\n' for step in range(300))
+        file.write('{"rank":1,"st')  # a torn tail
+    assert [(beat["rank"], beat["step"]) for beat in run.last_beats()] == [(0, 18), (1, 299)]

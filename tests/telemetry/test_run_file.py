@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -71,3 +72,15 @@ def test_fields_of_a_newer_version_are_passed_over(tmp_path: Path) -> None:
     content["attempts"][0]["mood"] = 7
     (tmp_path / "run.json").write_text(json.dumps(content))
     assert load_run_file(tmp_path) == load_run_file(OLD_RUNS[0])
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"v": 1e999}, {"name": True}, {"created": "now"}, {"parent": [1]}, {"attempts": {"a": 1}}, {"attempt": {"ended": "x"}}, {"attempt": {"argv": None}}],
+)  # fmt: skip
+def test_values_of_another_kind_are_damage(tmp_path: Path, change: dict[str, Any]) -> None:
+    content = json.loads((OLD_RUNS[0] / "run.json").read_text())
+    content["attempts"][0] |= change.pop("attempt", {})
+    (tmp_path / "run.json").write_text(json.dumps(content | change))
+    with pytest.raises(UsageError, match=r"run\.json is damaged"):
+        load_run_file(tmp_path)

@@ -97,3 +97,34 @@ def test_the_metrics_header_is_the_documented_one() -> None:
         "attempt,step,epoch,samples,loss,lr,grad_norm,window_steps,step_ms,step_ms_p50,step_ms_p90,step_ms_std,data_ms,"
         "forward_ms,backward_ms,optimizer_ms,samples_per_s,units_per_s,mfu,memory_gib,gpu_util,time"
     )
+
+
+@pytest.mark.parametrize(
+    ("cell", "value"),
+    [
+        ("12", 12),
+        ("-12", -12),
+        ("007", 7),
+        ("1_000", 1000),
+        (" 5 ", 5),
+        ("٣", 3),
+        ("²", "²"),
+        ("1.5", 1.5),
+        ("-1.5e-3", -0.0015),
+        ("1e-05", 1e-05),
+        ("a.b", "a.b"),
+        ("1.2.3", "1.2.3"),
+        (".", "."),
+        ("inf", math.inf),
+        ("", None),
+        ("true", "true"),
+    ],
+)
+def test_every_cell_is_the_number_it_looks_like(cell: str, value: object) -> None:
+    (row,) = parse_rows(["a", "b"], [f"1,{cell}"])
+    assert row == {"a": 1, "b": value}
+    assert type(row["b"]) is type(value)
+
+
+def test_lines_that_end_like_those_of_another_system() -> None:
+    assert parse_rows(["a", "b"], ["1,2\r", '"x,y",3\r', "", "1"]) == [{"a": 1, "b": 2}, {"a": "x,y", "b": 3}]
