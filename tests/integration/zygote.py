@@ -18,6 +18,7 @@ import planted
 import torch
 import torch._dynamo  # noqa: F401 (the first optimizer imports it, which would cost every rank seconds)
 
+import paceline.engine.strategies.fsdp
 import paceline.recipes.sasrec.workload
 import paceline.worker.describe
 import paceline.worker.session  # noqa: F401
