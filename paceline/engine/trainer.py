@@ -172,7 +172,12 @@ class Trainer:
 
     def _check(self, *, at_end: bool) -> None:
         every = self._config.parallel.check_every
-        if every and self._ranks.world_size > 1 and self._strategy.keeps_replicas and (at_end or self.state.step % every == 0):
+        if (
+            every
+            and self._ranks.world_size > 1
+            and self._strategy.keeps_replicas
+            and (at_end or self.state.step % every == 0)
+        ):
             self._pulse.beat(self.state.step, "check")
             self._timer.pause()
             check_parameters(self._strategy.model, self._ranks, self.state.step)

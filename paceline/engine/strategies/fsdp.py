@@ -9,7 +9,6 @@ the device work as ever.
 from __future__ import annotations
 
 import contextlib
-import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import cast
 
@@ -42,7 +41,9 @@ class FsdpStrategy(Strategy):
         self._originals = remember(model)
         self._plain: nn.Module | None = None
         self._is_syncing = True
-        mesh = DeviceMesh.from_group(torch.distributed.group.WORLD, ranks.device.type)
+        group = torch.distributed.group.WORLD
+        assert group is not None
+        mesh = DeviceMesh.from_group(group, ranks.device.type)
         policy = MixedPrecisionPolicy(reduce_dtype=COMPRESSED_TYPES.get(parallel.compression))
         blocks = find_blocks(model)
         for block in blocks:
@@ -114,7 +115,10 @@ class FsdpStrategy(Strategy):
         if self._plain is not None:
             yield self._plain
             return
-        self._plain = build_plain(self.model, self._originals, self._gather)
+        parameters = list(self.model.parameters())
+        whole = dict(zip(parameters, gather(parameters, self._ranks), strict=True))
+        self._plain = build_plain(self.model, self._originals, whole)
+        del whole
         try:
             yield self._plain
         finally:
@@ -137,19 +141,9 @@ class FsdpStrategy(Strategy):
     ) -> Iterator[torch.Tensor] | None:
         return self._assemble(tensors, shards)
 
-    def _assemble(
-        self, tensors: Mapping[str, torch.Tensor], shards: Sequence[Sequence[str]]
-    ) -> Iterator[torch.Tensor]:
-        # In turn, so that no rank has to take in all of its own at once while the others wait.
-        for names in itertools.zip_longest(*shards):
-            for writer, name in enumerate(names):
-                if name is not None and (whole := gather(tensors[name], self._ranks, writer)) is not None:
-                    yield whole
-
-    def _gather(self, parameter: torch.Tensor) -> torch.Tensor:
-        whole = gather(parameter, self._ranks)
-        assert whole is not None
-        return whole
+    def _assemble(self, tensors: Mapping[str, torch.Tensor], shards: Sequence[Sequence[str]]) -> Iterator[torch.Tensor]:
+        for writer, names in enumerate(shards):
+            yield from gather((tensors[name] for name in names), self._ranks, writer)
 
     def _send_buffers(self, *_: object) -> None:
         """As DDP does: what a forward changes is rank 0's on every rank, and so is what is saved of it."""

@@ -7,7 +7,7 @@ more often than on another, needs a model that nobody listens to. Buffers and al
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from torch import Tensor, nn
@@ -23,15 +23,10 @@ def remember(model: nn.Module) -> Originals:
     }
 
 
-def build_plain(model: nn.Module, originals: Originals, whole: Callable[[Tensor], Tensor]) -> nn.Module:
-    """The model as it was remembered, each of its weights replaced by what `whole` makes of it."""
-    weights: dict[Tensor, nn.Parameter] = {}
+def build_plain(model: nn.Module, originals: Originals, whole: Mapping[nn.Parameter, Tensor]) -> nn.Module:
+    """The model as it was remembered, each of its weights replaced by the whole one; tied ones stay tied."""
+    weights = {parameter: nn.Parameter(values, requires_grad=False) for parameter, values in whole.items()}
     modules: dict[nn.Module, nn.Module] = {}
-
-    def weight(parameter: nn.Parameter | None) -> nn.Parameter | None:
-        if parameter is not None and parameter not in weights:
-            weights[parameter] = nn.Parameter(whole(parameter), requires_grad=False)
-        return None if parameter is None else weights[parameter]
 
     def plain(module: nn.Module | None) -> nn.Module | None:
         if module is None or module in modules:
@@ -39,7 +34,9 @@ def build_plain(model: nn.Module, originals: Originals, whole: Callable[[Tensor]
         kind, hooks = originals[module]
         twin = modules[module] = object.__new__(kind)
         vars(twin).update(vars(module) | hooks)
-        vars(twin)["_parameters"] = {name: weight(value) for name, value in module._parameters.items()}
+        vars(twin)["_parameters"] = {
+            name: None if value is None else weights[value] for name, value in module._parameters.items()
+        }
         vars(twin)["_modules"] = {name: plain(value) for name, value in module._modules.items()}
         return twin
 

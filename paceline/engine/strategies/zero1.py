@@ -78,7 +78,7 @@ def _join_storage(
         step = _ALIGNMENT // dtype.itemsize
         rooms = [-(-parameter.numel() // step) * step for parameter in members]
         piece = torch.zeros(sum(rooms), dtype=dtype, device=members[0].device)
-        for parameter, room in zip(members, piece.split(rooms), strict=True):
+        for parameter, room in zip(members, torch.split(piece, rooms), strict=True):
             place = room[: parameter.numel()].view(parameter.shape)
             place.copy_(parameter.detach())
             parameter.data = place

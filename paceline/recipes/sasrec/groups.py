@@ -39,7 +39,8 @@ def find_groups(items_BL: Tensor, *, is_one: bool = False) -> list[Group] | None
         return None
     lengths_B = (items_BL > 0).sum(1)
     order_B = lengths_B.argsort(descending=True, stable=True)
-    return [_group(items_BL, rows_G, int(lengths_B[rows_G[0]])) for rows_G in order_B.split(len(order_B) if is_one else _ROWS)]  # type: ignore[no-untyped-call]
+    num_rows = len(order_B) if is_one else _ROWS
+    return [_group(items_BL, rows_G, int(lengths_B[rows_G[0]])) for rows_G in order_B.split(num_rows)]  # type: ignore[no-untyped-call]
 
 
 def _group(items_BL: Tensor, rows_G: Tensor, longest: int) -> Group:
