@@ -15,11 +15,13 @@ BENCHES = {
     "startup": "time to the first step, against a bare torchrun script",
     "checkpoint": "what a save costs the training",
     "sasrec": "an epoch and an evaluation of SASRec, beside rivals",
+    "sharding": "what each parallel.zero_stage leaves on a rank, and what it costs",
 }
 _OPTIONS = {
     "startup": ("repeats", "nproc"),
     "checkpoint": ("repeats", "parameters", "tokens", "every"),
     "sasrec": ("repeats", "data", "epochs", "rival", "set"),
+    "sharding": ("parameters", "nproc"),
 }
 
 
@@ -28,9 +30,11 @@ def command(
     repeats: Annotated[
         int | None, typer.Option("--repeats", min=1, help="Pairs of starts (5), saves (9), or rounds (1).")
     ] = None,
-    nproc: Annotated[int | None, typer.Option("--nproc", min=1, help="startup: worker processes (2).")] = None,
+    nproc: Annotated[
+        int | None, typer.Option("--nproc", min=1, help="startup, sharding: worker processes (2).")
+    ] = None,
     parameters: Annotated[
-        float | None, typer.Option("--parameters", min=1e6, help="checkpoint: size of the model (1e7).")
+        float | None, typer.Option("--parameters", min=1e6, help="checkpoint, sharding: size of the model (1e7).")
     ] = None,
     tokens: Annotated[
         int | None,
@@ -85,6 +89,8 @@ def command(
         _run_startup(as_json, **given)
     elif name == "checkpoint":
         _run_checkpoint(as_json, **given)
+    elif name == "sharding":
+        _run_sharding(as_json, **given)
     else:
         _run_sasrec(as_json, **given)
 
@@ -177,3 +183,26 @@ def _run_sasrec(as_json: bool, **options: Any) -> None:
         faster = f"{row['paceline_is_faster']:.2f} ×"
         table.add_row(row["system"], f"{row['epoch_s']:.3f}", spread, f"{row['positions_per_s']:,}", evaluation, faster)
     Console().print(table)
+
+
+def _run_sharding(as_json: bool, **options: Any) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    from paceline.bench.sharding import measure
+    from paceline.cli.asking import waiting
+
+    with waiting("training at each stage"):
+        rows = list(measure(**options))
+    if as_json:
+        print(json.dumps(rows))
+        return
+    first = rows[0]
+    title = f"{first['parameters']:,} parameters, {first['nproc']} ranks over {first['backend']}, {first['device']}"
+    names = ("weights_mib", "gradients_mib", "moments_mib", "total_mib", "peak_mib", "step_ms", "stall_ms")
+    heads = ("weights", "gradients", "moments", "total, MiB", "peak on the GPU, MiB", "step, ms", "save stall, ms")
+    table = Table("stage", *heads, title=title)
+    for row in rows:
+        table.add_row(str(row["stage"]), *("" if row[name] is None else f"{row[name]:,.1f}" for name in names))
+    Console().print(table)
+    print("the most that any rank holds in the last step, before its gradients are dropped")
