@@ -46,9 +46,12 @@ class FsdpStrategy(Strategy):
         mesh = DeviceMesh.from_group(group, ranks.device.type)
         policy = MixedPrecisionPolicy(reduce_dtype=COMPRESSED_TYPES.get(parallel.compression))
         blocks = find_blocks(model)
-        for block in blocks:
-            fully_shard(block, mesh=mesh, reshard_after_forward=parallel.zero_stage == 3, mp_policy=policy)
-        fully_shard(model, mesh=mesh, reshard_after_forward=False, mp_policy=policy)
+        for unit in (*blocks, model):
+            is_let_go = parallel.zero_stage == 3 and unit is not model
+            sharded = fully_shard(unit, mesh=mesh, reshard_after_forward=is_let_go, mp_policy=policy)
+            # Sums, without any division: some versions of torch take gloo's average for a sum, and say nothing.
+            sharded.set_gradient_divide_factor(1.0)
+            sharded.set_force_sum_reduction_for_comms(True)
         self.sharing = (
             f"each rank holds its rows of weights, gradients and moments; {len(blocks)} blocks and the rest are gathered one by one, "
             + ("in forward and again in backward" if parallel.zero_stage == 3 else "once per forward and backward")
@@ -74,10 +77,6 @@ class FsdpStrategy(Strategy):
         )
         # Not sent to the device as a whole: each unit is, when it is sharded.
         return cls(model, ranks, parallel)
-
-    @property
-    def divisor(self) -> int:
-        return self._ranks.world_size
 
     @contextlib.contextmanager
     def accumulating(self) -> Iterator[None]:

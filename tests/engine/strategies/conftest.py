@@ -75,9 +75,7 @@ def build_net(trained: str) -> Net:
 class Training:
     """A net in training with a strategy, on one of several ranks."""
 
-    def __init__(
-        self, kind: type[Strategy], ranks: Ranks, stage: int, trained: str = "", **optimizer: object
-    ) -> None:
+    def __init__(self, kind: type[Strategy], ranks: Ranks, stage: int, trained: str = "", **optimizer: object) -> None:
         self.ranks = ranks
         self.strategy = kind.build(build_net(trained), ranks, Parallel(zero_stage=stage), QuietLog())
         section = Optimizer(**({"lr": 0.05, "weight_decay": 0.1} | optimizer))
@@ -94,7 +92,8 @@ class Training:
                 context = self.strategy.accumulating() if micro_step < accumulate - 1 else torch.enable_grad()
                 with context:
                     loss = torch.nn.functional.cross_entropy(self.strategy.module(ids), (ids * 7 + 3) % 11)
-                    loss.backward()
+                    # The mean over the ranks, whatever the strategy divides by.
+                    (loss * self.strategy.divisor / self.ranks.world_size).backward()
             gradients = self.strategy.gradients()
             norm = self.strategy.total_norm(gradients)
             self.norms.append(float(norm))
