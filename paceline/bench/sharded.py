@@ -7,13 +7,13 @@ Bytes are those of the memory behind the tensors (padding included), counted in 
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import statistics
 import sys
 import time
 from collections.abc import Iterable, Iterator
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -59,19 +59,18 @@ def run(parameters: int, stage: int, steps: int, root: str) -> dict[str, Any] | 
     trainer.close()
     if ranks.is_first:
         remove_pulse_directory(Path(context.run.attempts[0].pulses))
-    peak = torch.cuda.max_memory_allocated() if ranks.device.type == "cuda" else 0
-    table = ranks.gather_floats([*held.values(), peak]).tolist()
+    table = ranks.gather_floats(list(held.values())).tolist()
     if not ranks.is_first:
         return None
     stalls = [event["stall_ms"] for event in read_run(context.layout.root).events_of("checkpoint")]
-    intervals = [after - before for before, after in pairwise(workload.began[-steps:])]
+    intervals = [after - before for before, after in itertools.pairwise(workload.began[-steps:])]
     name = torch.cuda.get_device_name() if ranks.device.type == "cuda" else f"CPU, {torch.get_num_threads()} threads"
     return {
         "device": name,
         "backend": ranks.backend,
         "parameters": workload.num_parameters,
         "stage": stage,
-        "ranks": [dict(zip((*held, "peak"), map(int, row), strict=True)) for row in table],
+        "ranks": [dict(zip(held, map(int, row), strict=True)) for row in table],
         "step_ms": statistics.median(intervals[_WARM_STEPS:]) * 1e3,
         "stall_ms": stalls[0],
     }
@@ -80,9 +79,12 @@ def run(parameters: int, stage: int, steps: int, root: str) -> dict[str, Any] | 
 def _count_before_drop(trainer: Trainer) -> dict[str, int]:
     """Filled in anew whenever a step drops its gradients."""
     strategy, optimizer = trainer._strategy, trainer._step._optimizer
-    drop, held = strategy.drop_gradients, {"weights": 0, "gradients": 0, "moments": 0}
+    drop, held = strategy.drop_gradients, {"weights": 0, "gradients": 0, "moments": 0, "peak": 0}
+    steps = itertools.count(1)
 
     def count_and_drop() -> None:
+        if torch.cuda.is_available() and next(steps) <= _WARM_STEPS:  # a save, which may copy all of it, comes later
+            held["peak"] = torch.cuda.max_memory_allocated()
         parameters = list(strategy.model.parameters())
         held["weights"] = count_bytes(parameters)
         held["gradients"] = count_bytes(p.grad for p in parameters if p.grad is not None)
