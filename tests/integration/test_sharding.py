@@ -73,6 +73,34 @@ def test_a_checkpoint_travels(run_ranks, start_ranks, plain):
     assert_close(run, plain)
 
 
+def test_a_loss_that_is_not_a_number_is_left_out_on_all_ranks(run_ranks):
+    """With plain SGD, which forgives no wrong factor, a model of every part there is, and no sample on one of three ranks now and then."""
+    overrides = (
+        "train.max_steps=8",
+        "train.nonfinite=skip",
+        "train.optimizer.name=sgd",
+        "train.optimizer.lr=0.5",
+        "train.optimizer.momentum=0.9",
+        "model.mhc=true",
+        "model.time=true",
+        "model.blocks=2",
+        "evaluate.every_steps=4",
+    )
+    runs = [
+        run_ranks(3, *overrides, f"parallel.zero_stage={stage}", name=f"stage-{stage}", plant="nan:rank=1,step=3")
+        for stage in (0, 3)
+    ]
+    for run in runs:
+        (warning,) = run.events_of("warning")
+        assert "not finite on rank 1" in warning["where"]
+        assert [math.isnan(row["loss"]) for row in run.metrics] == [row["step"] == 3 for row in run.metrics]
+    for ours, theirs in zip(losses(runs[1]), losses(runs[0]), strict=True):
+        assert math.isclose(ours[1], theirs[1], rel_tol=1e-5) or ours[0] == 3, (ours, theirs)
+    observed = [[event["values"] for event in run.events_of("observation")] for run in runs]
+    assert observed[0]
+    assert [list(values) for values in observed[1]] == [list(values) for values in observed[0]]
+
+
 @pytest.mark.parametrize("stage", [1, pytest.param(2, marks=pytest.mark.slow), 3])
 def test_three_ranks_killed_end_with_the_same_bits(run_ranks, start_ranks, stage):
     overrides = (*HARD, "train.max_steps=12", f"parallel.zero_stage={stage}")

@@ -65,6 +65,9 @@ def three_ranks_at_stage_3(ranks: Ranks) -> None:
 def three_ranks(ranks: Ranks, stage: int) -> None:
     ddp, fsdp = Training(DdpStrategy, ranks, 0), Training(FsdpStrategy, ranks, stage)
     ids = torch.arange(11)
+    first, second = fsdp.strategy.model.blocks
+    is_let_go = set()
+    second.linear.register_forward_pre_hook(lambda *_: is_let_go.add(isinstance(first.linear.weight, DTensor)))
     for training in (ddp, fsdp):
         training.train(range(3), accumulate=2)
         training.train(range(3, 4), skip=1.0)  # left out, on all ranks alike
@@ -77,6 +80,7 @@ def three_ranks(ranks: Ranks, stage: int) -> None:
                 model.blocks[1](model.embedding(ids))
             model.train()
         training.train(range(4, 6))
+    assert is_let_go == {stage == 3}, "the weights of a block, once the next one is at work"
     assert fsdp.norms == pytest.approx(ddp.norms, rel=1e-5)
     check_weights(ranks, ddp, fsdp)
     check_rows(ranks, fsdp)
