@@ -77,6 +77,9 @@ class Setting:
     device: torch.device
     attention: str
     """the effective kernel: eager, sdpa or flex. Which backends SDPA may use is the engine's business"""
+    needs_even_calls: bool = False
+    """in a training forward, the elements of the model's lists of modules are called equally often on all ranks, whatever their batches:
+    the weights of such a block travel when it is called. Evaluations may do as they like"""
 
 
 @dataclass(frozen=True)

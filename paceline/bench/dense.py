@@ -43,6 +43,19 @@ class Block(torch.nn.Module):
         return x + y
 
 
+class Stack(torch.nn.Module):
+    """Blocks in a list, as a recipe has them: what shards a model by its blocks finds them there."""
+
+    def __init__(self, width: int, count: int) -> None:
+        super().__init__()
+        self.blocks = torch.nn.ModuleList(Block(width) for _ in range(count))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for block in self.blocks:
+            x = block(x)
+        return x
+
+
 class Count:
     """A sample set of nothing but a number."""
 
@@ -79,7 +92,7 @@ class DenseWorkload:
     def build_model(self, setting: Setting) -> torch.nn.Module:
         self._input = torch.randn(self._tokens, self._width, device=setting.device)
         with torch.device(setting.device):
-            return torch.nn.Sequential(*(Block(self._width) for _ in range(self._blocks)))
+            return Stack(self._width, self._blocks)
 
     def train_set(self) -> Count:
         return Count(self._tokens)

@@ -1,216 +1,22 @@
-"""`paceline bench`: the product's own measurements, re-runnable by anyone."""
+"""`paceline bench`: the product's own measurements, re-runnable by anyone, one command each."""
 
 from __future__ import annotations
 
-import json
-from typing import Annotated, Any
+from paceline.cli.arguments import Debug
 
-import typer
-
-from paceline.cli.arguments import Debug, Json
-from paceline.config.nearest import nearest
-from paceline.errors import UsageError
-
-BENCHES = {
-    "startup": "time to the first step, against a bare torchrun script",
-    "checkpoint": "what a save costs the training",
-    "collective": "all-reduce, all-gather and reduce-scatter by size",
-    "sasrec": "an epoch and an evaluation of SASRec, beside rivals",
-    "attention": "which attention runs for a configuration (or ran in a run), why not others, and their times",
+COMMANDS = {
+    "startup": ("paceline.cli.bench_startup", "Time to the first step, against a bare torchrun script."),
+    "checkpoint": ("paceline.cli.bench_checkpoint", "What an asynchronous save costs the training."),
+    "sharding": ("paceline.cli.bench_sharding", "What each parallel.zero_stage leaves on a rank, and what it costs."),
+    "collective": ("paceline.cli.bench_collective", "All-reduce, all-gather and reduce-scatter by size."),
+    "attention": ("paceline.cli.bench_attention", "Which attention runs, why not others, and their times."),
+    "sasrec": ("paceline.cli.bench_sasrec", "An epoch and an evaluation of SASRec, beside rivals."),
 }
-_OPTIONS = {
-    "startup": ("repeats", "nproc"),
-    "checkpoint": ("repeats", "parameters", "tokens", "every"),
-    "collective": ("repeats", "nproc", "sizes"),
-    "sasrec": ("repeats", "data", "epochs", "rival", "set"),
-    "attention": ("repeats", "run"),
-}
+"""as the table in app.py"""
 
 
-def command(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="; ".join(f"{k}: {v}" for k, v in BENCHES.items()))],
-    words: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="CONFIG KEY=VALUE", help="attention: a recipe or YAML file, and overrides."),
-    ] = None,
-    repeats: Annotated[
-        int | None,
-        typer.Option(
-            "--repeats",
-            min=1,
-            help="Pairs of starts (5), saves (9), rounds (1), or collectives of each size (50, or 0.4 s).",
-        ),
-    ] = None,
-    nproc: Annotated[
-        int | None,
-        typer.Option(
-            "--nproc", min=1, help="startup: worker processes (2); collective: ranks (one per GPU, 2 without)."
-        ),
-    ] = None,
-    sizes: Annotated[
-        str | None, typer.Option("--sizes", metavar="4K,1M,64M", help="collective: sizes of the whole buffer.")
-    ] = None,
-    parameters: Annotated[
-        float | None, typer.Option("--parameters", min=1e6, help="checkpoint: size of the model (1e7).")
-    ] = None,
-    tokens: Annotated[
-        int | None,
-        typer.Option("--tokens", min=1, help="checkpoint: vectors in a batch (512 on a CPU, 8192 on a GPU)."),
-    ] = None,
-    every: Annotated[
-        int | None, typer.Option("--every", min=2, help="checkpoint: steps between two saves (20).")
-    ] = None,
-    data: Annotated[
-        str | None, typer.Option("--data", metavar="FILE", help="sasrec: interactions; without it, generated ones.")
-    ] = None,
-    epochs: Annotated[
-        int | None, typer.Option("--epochs", min=1, help="sasrec: measured epochs of each start (3).")
-    ] = None,
-    rival: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--rival", metavar="COMMAND", help="sasrec: another system's command; may be given several times."
-        ),
-    ] = None,
-    settings: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="sasrec: a setting of ours, such as train.graph=false."),
-    ] = None,
-    run: Annotated[
-        str | None, typer.Option("--run", metavar="RUN", help="attention: audit a profiled run in place of a CONFIG.")
-    ] = None,
-    as_json: Json = False,
-    debug: Debug = False,
-) -> None:
+def group(debug: Debug = False) -> None:
     """Measure the product itself on this machine.
 
     Example: paceline bench checkpoint --parameters 1e7
     """
-    if name not in BENCHES:
-        near = nearest(name, BENCHES)
-        raise UsageError(f"there is no bench {name!r}", "", f"use {near or ', '.join(BENCHES)}")
-    values: dict[str, Any] = {
-        "repeats": repeats,
-        "nproc": nproc,
-        "sizes": sizes,
-        "parameters": parameters,
-        "tokens": tokens,
-        "every": every,
-        "data": data,
-        "epochs": epochs,
-        "rival": rival or None,
-        "set": settings or None,
-        "run": run,
-    }
-    given = {option: value for option, value in values.items() if value is not None}
-    for option in given:
-        if option not in _OPTIONS[name]:
-            what = f"--{option} means nothing to the bench {name!r}"
-            raise UsageError(what, "command line", f"it takes --{', --'.join(_OPTIONS[name])}")
-    if words and name != "attention":
-        what = f"{' '.join(words)} means nothing to the bench {name!r}"
-        raise UsageError(what, "command line", "leave it out")
-    if name == "startup":
-        _run_startup(as_json, **given)
-    elif name == "attention":
-        from paceline.cli.bench_attention import run_attention
-
-        run_attention(words or [], as_json, **given)
-    elif name == "checkpoint":
-        _run_checkpoint(as_json, **given)
-    elif name == "collective":
-        from paceline.cli.bench_collective import run_collective
-
-        run_collective(as_json, **given)
-    else:
-        _run_sasrec(as_json, **given)
-
-
-def _run_startup(as_json: bool, repeats: int = 5, nproc: int = 2) -> None:
-    from rich.console import Console
-    from rich.progress import Progress
-    from rich.table import Table
-
-    from paceline.bench.startup import measure, summarize
-
-    measured = []
-    with Progress(console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task("starting both sides in turn", total=repeats)
-        for repeat in measure(repeats, nproc):
-            measured.append(repeat)
-            progress.advance(task)
-    summary = summarize(measured)
-    if as_json:
-        print(json.dumps(summary))
-        return
-    table = Table("repeat", "bare torchrun, s", "paceline train, s", "ratio", title="time to the first step")
-    for index, repeat in enumerate(measured, start=1):
-        ratio = repeat.paceline_s / repeat.bare_s
-        table.add_row(str(index), f"{repeat.bare_s:.2f}", f"{repeat.paceline_s:.2f}", f"{ratio:.3f}")
-    table.add_section()
-    table.add_row("median", f"{summary['bare_s']:.2f}", f"{summary['paceline_s']:.2f}", f"{summary['ratio']:.3f}")
-    Console().print(table)
-    print(
-        f"spread of the ratio {summary['ratio_lowest']} to {summary['ratio_highest']}; target at most {summary['target']}"
-    )
-
-
-def _run_checkpoint(as_json: bool, **options: Any) -> None:
-    from rich.console import Console
-    from rich.table import Table
-
-    from paceline.bench.checkpoint import measure
-    from paceline.cli.asking import waiting
-
-    renamed = {"repeats": "saves", "every": "save_every"}
-    with waiting("training with saves"):
-        measured = measure(**{renamed.get(option, option): value for option, value in options.items()})
-    summary = measured.summary()
-    if as_json:
-        print(json.dumps(summary))
-        return
-    title = f"{summary['parameters']:,} parameters, {summary['tokens']:,} vectors a step, {summary['device']}"
-    table = Table("save at step", "blocked, ms", "stall, ms", "stall, steps", "on the disk after, s", title=title)
-    for stall in measured.stalls:
-        steps = f"{stall.stall_ms / measured.step_ms:.2f}"
-        table.add_row(
-            f"{stall.step}", f"{stall.blocked_ms:.1f}", f"{stall.stall_ms:.1f}", steps, f"{stall.seconds:.2f}"
-        )
-    table.add_section()
-    medians = ("blocked_ms", "stall_ms", "stall_steps", "seconds")
-    table.add_row("median", *(f"{summary[name]}" for name in medians))
-    Console().print(table)
-    print(
-        f"a step without a save takes {summary['step_ms']} ms (median of {summary['quiet_steps']}); "
-        f"a checkpoint has {summary['gigabytes']} GB; target: a stall of at most {summary['target_steps']:g} step"
-    )
-
-
-def _run_sasrec(as_json: bool, **options: Any) -> None:
-    from rich.console import Console
-    from rich.table import Table
-
-    from paceline.bench.sasrec import measure, summarize
-    from paceline.cli.asking import waiting
-
-    with waiting("training epochs"):
-        measured = list(
-            measure(
-                options.get("data"),
-                options.get("repeats", 1),
-                options.get("epochs", 3),
-                options.get("rival", []),
-                options.get("set", []),
-            )
-        )
-    rows = summarize(measured)
-    if as_json:
-        print(json.dumps(rows))
-        return
-    table = Table("system", "epoch, s", "from … to, s", "targets a second", "evaluation, s", "we are faster by")
-    for row in rows:
-        evaluation = "" if row["evaluation_s"] is None else f"{row['evaluation_s']:.3f}"
-        spread = f"{row['epoch_s_lowest']:.3f} … {row['epoch_s_highest']:.3f}"
-        faster = f"{row['paceline_is_faster']:.2f} ×"
-        table.add_row(row["system"], f"{row['epoch_s']:.3f}", spread, f"{row['positions_per_s']:,}", evaluation, faster)
-    Console().print(table)

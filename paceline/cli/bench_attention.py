@@ -5,23 +5,40 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
+import typer
+
+from paceline.cli.arguments import Debug, Json
 from paceline.errors import UsageError
 
 if TYPE_CHECKING:
     from rich.table import Table
 
 
-def run_attention(words: Sequence[str], as_json: bool, repeats: int = 9, run: str | None = None) -> None:
-    """A configuration and its overrides, or a run directory."""
+def command(
+    words: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="CONFIG KEY=VALUE", help="A recipe or YAML file, and overrides."),
+    ] = None,
+    repeats: Annotated[int, typer.Option("--repeats", min=1, help="Timed windows of each kernel.")] = 9,
+    run: Annotated[
+        str | None, typer.Option("--run", metavar="RUN", help="Audit a profiled run in place of a CONFIG.")
+    ] = None,
+    as_json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Ask torch which attention it runs for the shapes of a configuration, and time each that it can.
+
+    Example: paceline bench attention sasrec-ml-1m
+    """
     if bool(words) == (run is not None):
         do = "paceline bench attention sasrec, or paceline bench attention --run runs/demo"
         raise UsageError("give a CONFIG, or --run RUN: one of them", "command line", do)
     if run is not None:
         _audit(Path(run), as_json)
     else:
-        _measure(words, as_json, repeats)
+        _measure(words or [], as_json, repeats)
 
 
 def _measure(words: Sequence[str], as_json: bool, repeats: int) -> None:

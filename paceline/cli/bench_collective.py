@@ -3,13 +3,29 @@
 from __future__ import annotations
 
 import json
+from typing import Annotated
 
+import typer
+
+from paceline.cli.arguments import Debug, Json
 from paceline.cli.asking import waiting
 
 
-def run_collective(
-    as_json: bool, repeats: int | None = None, nproc: int | None = None, sizes: str | None = None
+def command(
+    nproc: Annotated[int | None, typer.Option("--nproc", min=1, help="Ranks (one per GPU, 2 without).")] = None,
+    sizes: Annotated[
+        str | None, typer.Option("--sizes", metavar="4K,1M,64M", help="Sizes of the whole buffer.")
+    ] = None,
+    repeats: Annotated[
+        int | None, typer.Option("--repeats", min=1, help="Of each size (50, or as many as fit into 0.4 s).")
+    ] = None,
+    as_json: Json = False,
+    debug: Debug = False,
 ) -> None:
+    """Start real ranks, and measure what they exchange.
+
+    Example: paceline bench collective --nproc 2 --sizes 4K,1M
+    """
     from rich.table import Table
 
     from paceline.bench.collective import SIZES, measure, parse_sizes

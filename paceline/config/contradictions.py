@@ -27,6 +27,7 @@ def check(config: RunConfig, origins: Mapping[str, str], facts: Facts) -> list[P
     given = _Given(config, origins)
     return [
         *_check_graph(config, given, facts),
+        *_check_sharding(config, given, facts),
         *_check_batches(config, given, facts),
         *_check_length(config, given, facts),
         *_check_device(config, given, facts),
@@ -77,6 +78,31 @@ def _check_graph(config: RunConfig, given: _Given, facts: Facts) -> Iterator[Pro
             "(a static graph promises what find_unused searches for in every step)",
             given.where("parallel.static_graph", "parallel.find_unused"),
             "set one of them to false",
+        )
+
+
+def _check_sharding(config: RunConfig, given: _Given, facts: Facts) -> Iterator[Problem]:
+    """What a stage cannot do; one rank shards nothing, whatever the stage."""
+    parallel = config.parallel
+    if parallel.zero_stage == 0 or facts.world_size == 1:
+        return
+    refused = {"train.graph": "gradients travel between ranks during backward"} if config.train.graph is True else {}
+    if parallel.zero_stage > 1:
+        reasons = {
+            "parallel.static_graph": "that is a promise to DDP, which stages 0 and 1 use",
+            "parallel.find_unused": "that is a search of DDP's, which stages 0 and 1 use",
+            "parallel.bucket_view": "that is about DDP's buckets, and rows are reduced without any",
+        }
+        refused |= {key: reason for key, reason in reasons.items() if given.chosen(key)}
+        if parallel.compression == "fp16":
+            refused["parallel.compression"] = "rows are added up in the type that they travel in, and fp16 overflows"
+    for key, reason in refused.items():
+        default = show(describe(type(config))[key].default)
+        other = "bf16, or none" if key == "parallel.compression" else default
+        yield Problem(
+            f"{given.say('parallel.zero_stage')} cannot be combined with {given.say(key)} ({reason})",
+            given.where("parallel.zero_stage", key),
+            f"set {key}={other}, or parallel.zero_stage={0 if key == 'train.graph' else 1}",
         )
 
 

@@ -139,6 +139,12 @@ class Parallel(Section):
     backend: Literal["auto", "nccl", "gloo"] = key(
         "auto", "Collectives; auto: nccl with one GPU per rank, else gloo.", NUMERICS
     )
+    zero_stage: Literal[0, 1, 2, 3] = key(
+        0,
+        "What the ranks share out: 0 nothing (DDP), 1 the optimizer's state, 2 also gradients and weights between steps, "
+        "3 also weights between forward and backward.",
+        NUMERICS,
+    )
     bucket_mb: float = key(25, "Size of DDP's gradient buckets, in MiB.", NUMERICS, gt=0)
     compression: Literal["none", "bf16", "fp16"] = key("none", "Type in which gradients travel.", NUMERICS)
     static_graph: Bool = key(False, "Promise DDP that every step uses the same parameters.", NUMERICS)

@@ -20,7 +20,7 @@ from paceline.engine.precision import build_precision
 from paceline.engine.seeding import make_deterministic, seed_model
 from paceline.engine.state import TrainState
 from paceline.engine.step import TrainStep
-from paceline.engine.strategies.choice import build_strategy
+from paceline.engine.strategies.choice import build_strategy, choose_strategy
 from paceline.engine.timing import build_timer
 from paceline.engine.trainer import Trainer
 from paceline.engine.warm_up import warm_up
@@ -48,12 +48,13 @@ def build_trainer(context: Context, workload: Workload) -> Trainer:
     is_told = "attention.impl" in dict(context.idle)
     attention = choose_attention(config.attention, calls, precision.name, ranks, events, is_told=is_told)
     attention.install()
+    kind = choose_strategy(ranks, config.parallel, events)
     seed_model(config.run.seed)
-    model = workload.build_model(Setting(device, attention.kernel)).to(device)
+    model = workload.build_model(Setting(device, attention.kernel, kind.needs_even_calls))
     start.load_model(model)
-    strategy = build_strategy(model, ranks, config.parallel, events)
-    optimizer = build_optimizer(model, config.train.optimizer, device, events)
-    start.load_rest(model, optimizer, precision)
+    strategy = build_strategy(kind, model, ranks, config.parallel, events)
+    optimizer = build_optimizer(strategy.trainable, config.train.optimizer, device, events)
+    start.load_rest(strategy, optimizer, precision)
     use_graph, reason = choose_graph(
         config.train.graph, device.type, ranks.has_group, precision.name, workload.has_static_shapes
     )
@@ -70,7 +71,7 @@ def build_trainer(context: Context, workload: Workload) -> Trainer:
             )
     learning_rate = LearningRate(config.train, state.horizon)
     timer = build_timer(device)
-    saver = Saver(context, model, optimizer, precision, None if start.is_fork else state)
+    saver = Saver(context, strategy, optimizer, precision, None if start.is_fork else state)
     step = TrainStep(
         context, workload, strategy, optimizer, precision, learning_rate, timer, saver.hold_update, use_graph
     )

@@ -15,6 +15,16 @@ def find_ineffective(context: Context) -> Iterator[tuple[str, str]]:
         for name in ("bucket_mb", "compression", "static_graph", "find_unused", "bucket_view", "timeout_s"):
             if f"parallel.{name}" in given:
                 yield f"parallel.{name}", "one rank exchanges no gradients"
+    if ranks.world_size == 1 and config.parallel.zero_stage:
+        yield "parallel.zero_stage", "one rank has nobody to share with"
+    elif config.parallel.zero_stage > 1:
+        if "parallel.bucket_mb" in given:
+            yield "parallel.bucket_mb", f"stage {config.parallel.zero_stage} reduces a block's gradients at once"
+        if "parallel.check_every" in given:
+            reason = (
+                f"at stage {config.parallel.zero_stage} no two ranks hold the same weights, so none can be compared"
+            )
+            yield "parallel.check_every", reason
     if ranks.world_size == 1 and "parallel.check_every" in given:
         yield "parallel.check_every", "one rank has nobody to compare its parameters with"
     if "precision.tf32" in given and not has_gpu:

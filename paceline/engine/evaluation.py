@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
+from collections.abc import Iterator
 
 import numpy as np
 import torch
@@ -50,20 +52,14 @@ class Evaluator:
         block = min(self._config.block, num_samples)
         num_blocks = math.ceil(num_samples / block)
         mine: list[dict[str, torch.Tensor]] = []
-        model = self._strategy.model
-        was_training = model.training
-        model.eval()
-        try:
-            with torch.no_grad(), self._precision.autocast():
-                # As many rounds on every rank, so that the vote below is one collective for all.
-                for start in range(0, num_blocks, self._ranks.world_size):
-                    index = start + self._ranks.rank
-                    if index < num_blocks:
-                        mine.append(self._score(samples, index * block, min((index + 1) * block, num_samples)))
-                    if self._agreed_to_stop():
-                        return None
-        finally:
-            model.train(was_training)
+        with self._strategy.whole() as model, _evaluating(model), torch.no_grad(), self._precision.autocast():
+            # As many rounds on every rank, so that the vote below is one collective for all.
+            for start in range(0, num_blocks, self._ranks.world_size):
+                index = start + self._ranks.rank
+                if index < num_blocks:
+                    mine.append(self._score(model, samples, index * block, min((index + 1) * block, num_samples)))
+                if self._agreed_to_stop():
+                    return None
         outputs = self._gather(mine, num_samples, block)
         return dict(self._workload.metrics(split, outputs))
 
@@ -75,9 +71,9 @@ class Evaluator:
             self._placed[split] = samples if placed is None else placed
         return self._placed[split]
 
-    def _score(self, samples: SampleSet, start: int, end: int) -> dict[str, torch.Tensor]:
+    def _score(self, model: torch.nn.Module, samples: SampleSet, start: int, end: int) -> dict[str, torch.Tensor]:
         batch = to_device(samples.fetch(range(start, end), self._draw), self._ranks.device)
-        outputs = self._workload.predict(self._strategy.model, batch)
+        outputs = self._workload.predict(model, batch)
         # They stay on the device until all blocks are scored: no block waits for the one before it.
         return {name: _widest(value.detach()) for name, value in outputs.items()}
 
@@ -112,6 +108,16 @@ class Evaluator:
         if self._ranks.has_group:
             torch.distributed.broadcast_object_list(described, src=0)
         return described[0]
+
+
+@contextlib.contextmanager
+def _evaluating(model: torch.nn.Module) -> Iterator[None]:
+    was_training = model.training
+    model.eval()
+    try:
+        yield
+    finally:
+        model.train(was_training)
 
 
 def _widest(value: torch.Tensor) -> torch.Tensor:

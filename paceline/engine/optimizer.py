@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import torch
@@ -19,9 +20,9 @@ _KINDS: dict[str, type[torch.optim.Optimizer]] = {
 }
 
 
-def split_parameters(model: torch.nn.Module, no_decay: list[str]) -> tuple[list[str], list[str]]:
-    """Names of the trainable parameters that decay, and of those that do not."""
-    names = [name for name, parameter in model.named_parameters() if parameter.requires_grad]
+def split_parameters(names: Iterable[str], no_decay: list[str]) -> tuple[list[str], list[str]]:
+    """Those of the parameters that decay, and those that do not."""
+    names = list(names)
     spared = [name for name in names if any(word in name for word in no_decay)]
     return [name for name in names if name not in set(spared)], spared
 
@@ -33,15 +34,16 @@ def find_unmatched(model: torch.nn.Module, no_decay: list[str]) -> list[str]:
 
 
 def build_optimizer(
-    model: torch.nn.Module, config: Optimizer, device: torch.device, events: EventLog
+    parameters: Mapping[str, torch.Tensor], config: Optimizer, device: torch.device, events: EventLog
 ) -> torch.optim.Optimizer:
-    """The configured optimizer over the bare model's parameters."""
-    parameters = dict(model.named_parameters())
-    decayed, spared = split_parameters(model, config.no_decay)
+    """The configured optimizer over these parameters, which may be few: a share of the model's."""
+    decayed, spared = split_parameters(parameters, config.no_decay)
     groups: list[dict[str, Any]] = []
     for names, decay in ((decayed, config.weight_decay), (spared, 0.0)):
         if names:
             groups.append({"params": [parameters[name] for name in names], "weight_decay": decay})
+    if not groups:
+        groups.append({"params": []})  # more ranks than parameters
     fused, reason = _choose_fused(config, device)
     events.choice("train.optimizer.fused", config.fused, fused, reason)
     options: dict[str, Any] = {"lr": config.lr, "fused": fused, "foreach": False if fused else None}

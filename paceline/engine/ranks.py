@@ -56,6 +56,23 @@ class Ranks:
             if self.pulse:
                 self.pulse.complete()
 
+    def broadcast(self, tensor: torch.Tensor, source: int) -> dist.Work | None:
+        """Starts to send one rank's tensor to all others, into theirs; wait for it with `finish`."""
+        if self.pulse:
+            self.pulse.enqueue()
+        work: dist.Work | None = dist.broadcast(tensor, source, async_op=True)
+        return work
+
+    def gather_parts(self, tensor: torch.Tensor, parts: list[torch.Tensor] | None, to: int | None) -> dist.Work | None:
+        """Starts to bring every rank's tensor into `parts`, on all ranks or on one (the others have None); see `finish`."""
+        if self.pulse:
+            self.pulse.enqueue()
+        if to is not None:
+            work: dist.Work | None = dist.gather(tensor, parts, to, async_op=True)
+        else:
+            work = dist.all_gather(parts, tensor, async_op=True)
+        return work
+
     def gather(self, tensor: torch.Tensor) -> torch.Tensor:
         """A host tensor of every rank, stacked: (world_size, *shape). Blocks."""
         if not self.has_group:

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
-from torch.nn.utils import get_total_norm
 
 from paceline.engine.context import Context
 from paceline.engine.graph import Graphs, Recorder
@@ -60,7 +59,6 @@ class TrainStep:
         # The strategy divides the sum of gradients by its divisor. Gradients travel at the size of one sample, whatever the loss
         # weighs (fp16 overflows); the exact weight follows after the sum.
         self._loss_scale = strategy.divisor / config.train.global_batch
-        self._parameters = [p for p in strategy.model.parameters() if p.requires_grad]
         self._graphs: Graphs | None = None
         if use_graph:
             recorder = Recorder(self._ranks.device)
@@ -147,8 +145,8 @@ class TrainStep:
         tally.finish()
         weight = tally.weight
         normalize = self._precision.unscale(torch.where(weight > 0, self._train.global_batch / weight, 0.0).float())
-        gradients = [p.grad for p in self._parameters if p.grad is not None]
-        grad_norm = get_total_norm(gradients) * normalize
+        gradients = self._strategy.gradients()
+        grad_norm = self._strategy.total_norm(gradients) * normalize
         # All at once: on a GPU each of these small operations costs a launch.
         is_finite = torch.isfinite(torch.stack([tally.loss_sum, grad_norm.double(), tally.local_loss]))
         skip = 1.0 - is_finite[:2].all().float()  # by what all ranks have alike, never by this rank's own loss
@@ -158,7 +156,8 @@ class TrainStep:
         torch._foreach_mul_(gradients, factor)
         self._hold_update()  # a snapshot of the weights may still be under way
         self._precision.apply(self._optimizer, skip)
-        self._optimizer.zero_grad(set_to_none=True)
+        self._strategy.share_update()
+        self._strategy.drop_gradients()
         return Verdict(grad_norm, skip, self._precision.is_trouble(is_finite[0], skip), ~is_finite[2])
 
     def _enter(self, step: int, phase: str) -> None:

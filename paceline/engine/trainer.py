@@ -172,7 +172,12 @@ class Trainer:
 
     def _check(self, *, at_end: bool) -> None:
         every = self._config.parallel.check_every
-        if every and self._ranks.world_size > 1 and (at_end or self.state.step % every == 0):
+        if (
+            every
+            and self._ranks.world_size > 1
+            and self._strategy.keeps_replicas
+            and (at_end or self.state.step % every == 0)
+        ):
             self._pulse.beat(self.state.step, "check")
             self._timer.pause()
             check_parameters(self._strategy.model, self._ranks, self.state.step)
@@ -230,12 +235,13 @@ class Trainer:
         self._pulse.beat(self.state.step, "evaluate")
         self._timer.pause()
         began = time.perf_counter()
-        metrics = self._evaluator.run(split)
-        if metrics is not None:
-            seconds = time.perf_counter() - began
-            self._monitor.log_evaluation(state, self._epoch_of(state), split, num_samples, seconds, metrics)
-            if split == self._workload.splits[0]:
-                self._monitor.log_observation(state, self._strategy.model)
+        with self._strategy.whole() as model:
+            metrics = self._evaluator.run(split)
+            if metrics is not None:
+                seconds = time.perf_counter() - began
+                self._monitor.log_evaluation(state, self._epoch_of(state), split, num_samples, seconds, metrics)
+                if split == self._workload.splits[0]:
+                    self._monitor.log_observation(state, model)
         self._timer.resume()
         return metrics
 
@@ -248,7 +254,7 @@ class Trainer:
 
     def _conclude(self, ending: Ending) -> Ending:
         """When all is saved: the other splits, of the model that the deciding one chose, and what to beat on them."""
-        chosen = load_best(self._context, self.state, self._strategy.model)
+        chosen = load_best(self._context, self.state, self._strategy)
         for split in self._workload.splits[1:]:
             if self._evaluate(split, chosen) is None and self._evaluator.size(split):
                 return Ending("stopped", self._agreed_reason(), self.state.step)

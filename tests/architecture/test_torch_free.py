@@ -104,7 +104,7 @@ def test_the_engine_would_be_noticed() -> None:
         ("report --help", "RUN"),
         ("explain --help", "KEY=VALUE"),
         ("preflight --help", "KEY=VALUE"),
-        ("bench --help", "NAME"),
+        ("bench --help", "sharding"),
         ("explain sasrec train.max_steps=900 --nproc 2", "override 'train.max_steps=900'"),
         ("train sasrec --nproc 2 --gpus= --dry-run", "paceline.worker"),
     ],

@@ -13,7 +13,7 @@ from torch.profiler import ProfilerActivity, profile
 
 from paceline.bench.attention import main, measure
 from paceline.bench.attention_trace import audit_run, read_trace
-from paceline.cli.bench_attention import build_table, run_attention, tell
+from paceline.cli.bench_attention import build_table, command, tell
 from paceline.engine.backends import BACKENDS, restricted
 from paceline.errors import UsageError
 from paceline.recipes.job import load_job
@@ -82,7 +82,7 @@ def test_errors_travel_to_the_command(capsys):
     assert "model.heads=3" in capsys.readouterr().err
     for words, run in (([], None), (["sasrec"], "runs/x")):
         with pytest.raises(UsageError, match="one of them"):
-            run_attention(words, False, run=run)
+            command(words, run=run)
 
 
 @pytest.fixture
@@ -122,9 +122,9 @@ def test_a_profile_that_keeps_the_promise(make_run, capsys):
     assert {each.backend: each.count for each in audit.seen} == {"flash": 2, "math": 1}
     (trace,) = audit.traces
     assert trace.endswith("rank_00000.trace.json.gz")
-    run_attention([], True, run=str(root))
+    command(run=str(root), as_json=True)
     assert json.loads(capsys.readouterr().out)["promised"] == "training flash, evaluation math"
-    run_attention([], False, run=str(root))
+    command(run=str(root))
     assert "as promised" in capsys.readouterr().out
 
 

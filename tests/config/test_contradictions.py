@@ -133,6 +133,29 @@ def test_what_fits_together_is_accepted(overrides):
     assert problems_of(*overrides) == []
 
 
+@pytest.mark.parametrize(
+    ("stages", "override", "says"),
+    [
+        ((1, 2, 3), "train.graph=true", "train.graph=auto, or parallel.zero_stage=0"),
+        ((2, 3), "parallel.static_graph=true", "parallel.static_graph=false, or parallel.zero_stage=1"),
+        ((2, 3), "parallel.find_unused=true", "parallel.find_unused=false, or parallel.zero_stage=1"),
+        ((2, 3), "parallel.bucket_view=false", "parallel.bucket_view=true, or parallel.zero_stage=1"),
+        ((2, 3), "parallel.compression=fp16", "parallel.compression=bf16, or none, or parallel.zero_stage=1"),
+        ((), "parallel.compression=bf16", ""),
+        ((), "parallel.bucket_view=true", ""),
+    ],
+)
+def test_what_a_stage_of_sharding_cannot_do(stages, override, says):
+    for stage in (0, 1, 2, 3):
+        problems = problems_of(f"parallel.zero_stage={stage}", override, facts=Facts(2, 0))
+        assert len(problems) == (1 if stage in stages else 0), (stage, problems)
+        for problem in problems:
+            assert f"parallel.zero_stage={stage} cannot be combined with {override} (" in problem.what
+            assert problem.where == f"override 'parallel.zero_stage={stage}' and override '{override}'"
+            assert problem.do == f"set {says}"
+        assert problems_of(f"parallel.zero_stage={stage}", override) == [], "one rank shards nothing"
+
+
 def test_several_contradictions_are_found_at_once():
     overrides = ("parallel.static_graph=true", "train.accumulate=2", "parallel.backend=nccl", "precision.mode=fp16")
     assert len(problems_of(*overrides)) == 3

@@ -61,6 +61,21 @@ def test_what_has_no_effect_on_this_machine_is_found(make_context):
     assert set(dict(find_ineffective(many))) == {"precision.tf32", "data.pin_memory"}
 
 
+def test_what_sharding_leaves_without_effect_is_found(make_context):
+    given = {"parallel.zero_stage", "parallel.bucket_mb", "parallel.check_every"}
+    for stage, ranks, expected in (
+        (3, 1, given),
+        (0, 1, {"parallel.bucket_mb", "parallel.check_every"}),
+        (1, 2, set()),
+        (2, 2, {"parallel.bucket_mb", "parallel.check_every"}),
+    ):
+        backend = "none" if ranks == 1 else "gloo"
+        context = make_context({"parallel": {"zero_stage": stage}}, given, world_size=ranks, backend=backend)
+        found = list(find_ineffective(context))
+        assert {name for name, _ in found} == expected
+        assert len(found) == len(expected), "each is said once"
+
+
 def test_the_launchers_variables():
     assert read_place({}) == (0, 1, 0)
     assert read_place({"RANK": "3", "WORLD_SIZE": "4", "LOCAL_RANK": "1", "MASTER_ADDR": "a"}) == (3, 4, 1)

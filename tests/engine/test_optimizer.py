@@ -7,6 +7,7 @@ import torch
 
 from paceline.config.sections import Optimizer, Schedule, Train
 from paceline.engine.optimizer import LearningRate, build_optimizer, find_unmatched, split_parameters
+from paceline.engine.strategies.base import find_trainable
 from paceline.errors import ConfigError
 from paceline.files import read_records
 from paceline.telemetry.events import EventLog
@@ -22,11 +23,11 @@ class Small(torch.nn.Module):
 
 
 def test_decay_spares_what_it_should_and_frozen_parameters_are_left_out(tmp_path):
-    decayed, spared = split_parameters(Small(), ["bias", "norm", "embedding"])
+    decayed, spared = split_parameters(find_trainable(Small()), ["bias", "norm", "embedding"])
     assert decayed == ["linear.weight"]
     assert spared == ["embedding.weight", "linear.bias", "norm.weight", "norm.bias"]
     events = EventLog(tmp_path / "events.jsonl", "rank 0", 1)
-    optimizer = build_optimizer(Small(), Optimizer(weight_decay=0.1), torch.device("cpu"), events)
+    optimizer = build_optimizer(find_trainable(Small()), Optimizer(weight_decay=0.1), torch.device("cpu"), events)
     assert [(len(group["params"]), group["weight_decay"]) for group in optimizer.param_groups] == [(1, 0.1), (4, 0.0)]
     (choice,) = read_records(tmp_path / "events.jsonl")
     assert (choice["requested"], choice["effective"]) == ("auto", True)
@@ -38,7 +39,7 @@ def test_decay_spares_what_it_should_and_frozen_parameters_are_left_out(tmp_path
 )
 def test_every_name_builds_its_optimizer(name, kind, tmp_path):
     events = EventLog(tmp_path / "events.jsonl", "rank 0", 1)
-    optimizer = build_optimizer(Small(), Optimizer(name=name, fused=False), torch.device("cpu"), events)
+    optimizer = build_optimizer(find_trainable(Small()), Optimizer(name=name, fused=False), torch.device("cpu"), events)
     assert type(optimizer) is kind
     assert not optimizer.defaults["fused"]
 
@@ -46,7 +47,7 @@ def test_every_name_builds_its_optimizer(name, kind, tmp_path):
 def test_fused_is_refused_where_there_is_none(tmp_path):
     events = EventLog(tmp_path / "events.jsonl", "rank 0", 1)
     with pytest.raises(ConfigError, match="no fused adamw on meta"):
-        build_optimizer(Small(), Optimizer(fused=True), torch.device("meta"), events)
+        build_optimizer(find_trainable(Small()), Optimizer(fused=True), torch.device("meta"), events)
 
 
 def test_the_learning_rate_reaches_every_group():

@@ -96,6 +96,13 @@ class Zygote:
         request = {"op": "start", "ranks": ranks, "argv": argv, "log": str(log), "plant": plant, "group": group}
         return self._ask(request)
 
+    def call(self, ranks: int, function: str, log: Path, timeout_s: float = 60) -> None:
+        """`module:function` of the tests, called with `Ranks` on so many of them; fails with what they printed."""
+        self._ask({"op": "start", "ranks": ranks, "argv": [], "log": str(log), "call": function, "group": True})
+        codes = self.wait(timeout_s)
+        shown = [(log / f"console_{rank}.log").read_text() for rank in range(ranks)]
+        assert codes == [0] * ranks, "\n".join(shown)
+
     def wait(self, timeout_s: float) -> list[int]:
         return self._ask({"op": "wait", "timeout_s": timeout_s})
 

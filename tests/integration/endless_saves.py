@@ -21,6 +21,7 @@ from paceline.engine.checkpoint.saver import Saver
 from paceline.engine.checkpoint.start import choose_start
 from paceline.engine.precision import Precision
 from paceline.engine.state import TrainState
+from paceline.engine.strategies.base import Strategy
 from paceline.parentage import die_with_parent
 from tests.engine.conftest import build_context
 
@@ -46,7 +47,7 @@ def save_endlessly(root: Path, ready: int) -> None:
     model = build_model()
     start.load_model(model)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    saver = Saver(context, model, optimizer, Precision(), start.state)
+    saver = Saver(context, Strategy(model), optimizer, Precision(), start.state)
     os.write(ready, json.dumps({"start": start.state.step, "hidden": hidden}).encode() + b"\n")
     step = start.state.step
     while True:

@@ -274,3 +274,30 @@ def test_ten_kills_on_four_ranks(paceline, tmp_path: Path, capsys: pytest.Captur
     assert run.events_of("checkpoint")[-1]["shards"] > 1
     assert checkpoint_steps(runner.root)[-1] == 82
     assert_same_bits(run, reference)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("stage", [1, 3])
+def test_kills_inside_a_save_of_a_sharded_run(paceline, tmp_path: Path, stage: int) -> None:
+    """Several shards, of tensors that one rank alone has (1) or that all of them have assembled (3)."""
+    draw = random.Random(SEED)
+    sharded = (
+        "data.items=44000",
+        "model.width=64",
+        "loss.kind=bce",
+        "train.max_steps=30",
+        f"parallel.zero_stage={stage}",
+    )
+    with commands(tmp_path) as start:
+        reference = Runner(start, tmp_path / "uninterrupted", 3, *sharded).finish()
+    runner = Runner(paceline, tmp_path, 3, *sharded)
+    victims = ["rank 0", "rank 1", "launcher"]
+    draw.shuffle(victims)
+    kills = [runner.kill(Moment(victim, 7 * index + 5, "save")) for index, victim in enumerate(victims)]
+    print(show(kills))
+    run = runner.finish()
+    assert len(run.run.attempts) == 4
+    assert run.events_of("checkpoint")[-1]["shards"] > 1
+    assert checkpoint_steps(runner.root)[-1] == 30
+    assert_same_bits(run, reference)

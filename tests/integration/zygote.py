@@ -2,25 +2,30 @@
 
 A torchrun start costs five seconds, a fork a fifth of one. Each rank runs the real worker entry, as under a foreign launcher. Reads one
 JSON job per line, {"op": "start", "ranks": 3, "argv": […], "log": "dir", "plant": "nan:rank=1,step=5"}, answers with the pids; {"op": "wait"}
-answers with the exit codes (negative: a signal).
+answers with the exit codes (negative: a signal). With "call": "module:function" the ranks join and run that instead of the worker.
 """
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import signal
 import socket
 import sys
 import time
+import traceback
 
 import planted
 import torch
 import torch._dynamo  # noqa: F401 (the first optimizer imports it, which would cost every rank seconds)
 
+import paceline.engine.strategies.fsdp
 import paceline.recipes.sasrec.workload
 import paceline.worker.describe
 import paceline.worker.session  # noqa: F401
+from paceline.config.sections import Parallel
+from paceline.engine.ranks import join_ranks
 from paceline.parentage import die_with_parent
 from paceline.worker.__main__ import main
 
@@ -59,11 +64,24 @@ def run_rank(job: dict, rank: int, port: int, parent: int) -> None:
         sys.argv = ["paceline.worker", *job["argv"]]
         if job.get("plant"):
             planted.plant(job["plant"], rank)
-        code = main(job["argv"])
+        code = call(job["call"]) if job.get("call") else main(job["argv"])
     finally:
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code)
+
+
+def call(name: str) -> int:
+    """Joins the ranks, calls `module:function` with them; 0 if it comes back."""
+    module, _, function = name.partition(":")
+    try:
+        ranks = join_ranks(Parallel(timeout_s=20))
+        getattr(importlib.import_module(module), function)(ranks)
+        ranks.close()
+        return 0
+    except BaseException:
+        traceback.print_exc()
+        return 1
 
 
 def wait(pids: list[int], timeout_s: float) -> list[int]:

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import torch
-
 from paceline.engine.checkpoint.reading import read_state, read_tensors
 from paceline.engine.checkpoint.tensors import MODEL, load_weights
 from paceline.engine.context import Context
 from paceline.engine.state import TrainState
+from paceline.engine.strategies.base import Strategy
 from paceline.errors import PacelineError
 from paceline.telemetry.checkpoints import check_files, read_checkpoint, step_name
 
 
-def load_best(context: Context, state: TrainState, model: torch.nn.Module) -> TrainState:
+def load_best(context: Context, state: TrainState, strategy: Strategy) -> TrainState:
     """Gives the model its best weights, if they are others than it has; the state that it is of then.
 
     All ranks do so, or none: where one of them cannot, the model stays as it is, and that is told.
@@ -35,5 +34,5 @@ def load_best(context: Context, state: TrainState, model: torch.nn.Module) -> Tr
             context.events.write("warning", what=what, why=why if found is None else "another rank cannot read it")
         return state
     chosen, weights = found
-    load_weights(model, weights, str(path))
+    load_weights(strategy.model, weights, str(path), fill=strategy.fill)
     return chosen

@@ -34,18 +34,21 @@ def check_content(checkpoint: Checkpoint) -> None:
 
 def read_tensors(checkpoint: Checkpoint, prefix: str) -> dict[str, torch.Tensor]:
     """The tensors whose names begin with `prefix`, by the rest of their names, in memory of their own."""
+    return dict(iterate_tensors(checkpoint, prefix))
+
+
+def iterate_tensors(checkpoint: Checkpoint, prefix: str) -> Iterator[tuple[str, torch.Tensor]]:
+    """The same one after another, for who needs a part of each only."""
     by_file: dict[str, list[str]] = {}
     for name, file in checkpoint.manifest.tensors.items():
         if name.startswith(prefix):
             by_file.setdefault(file, []).append(name)
-    tensors = {}
     for file, names in by_file.items():
         try:
             for name, tensor in _read_file(checkpoint.path / file, names):
-                tensors[name.removeprefix(prefix)] = tensor
+                yield name.removeprefix(prefix), tensor
         except (safetensors.SafetensorError, OSError, ValueError, RuntimeError) as error:
             raise damaged(checkpoint.path, f"{file} cannot be read ({error})") from error
-    return tensors
 
 
 def read_weights(path: Path, digest: str) -> dict[str, torch.Tensor]:

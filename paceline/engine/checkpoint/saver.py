@@ -12,7 +12,7 @@ import json
 import shutil
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -24,10 +24,11 @@ from paceline.engine.checkpoint.keeping import refresh_links, retire, saving_dir
 from paceline.engine.checkpoint.publishing import SaveFailed, publish, report_done, report_failed, wait_for_shards
 from paceline.engine.checkpoint.shard import check_room, encode_header, plan_shards, write_file
 from paceline.engine.checkpoint.snapshot import Snapshot
-from paceline.engine.checkpoint.tensors import collect_tensors, is_volatile
+from paceline.engine.checkpoint.tensors import collect_tensors, find_writers, is_volatile
 from paceline.engine.context import Context
 from paceline.engine.precision import Precision
 from paceline.engine.state import TrainState
+from paceline.engine.strategies.base import Strategy
 from paceline.errors import PacelineError, StorageError
 from paceline.telemetry.checkpoints import STATE, FileEntry, Manifest, shard_name, step_name
 
@@ -52,7 +53,7 @@ class Saver:
     def __init__(
         self,
         context: Context,
-        model: torch.nn.Module,
+        strategy: Strategy,
         optimizer: torch.optim.Optimizer,
         precision: Precision,
         saved: TrainState | None,
@@ -61,7 +62,8 @@ class Saver:
         self._config = context.config.checkpoint
         self._ranks = context.ranks
         self._layout = context.layout
-        self._parts = (model, optimizer, precision)
+        self._strategy = strategy
+        self._parts = (strategy, optimizer, precision)
         self._snapshot = Snapshot(context.ranks.device)
         self._is_free = threading.Event()  # nobody reads the snapshot
         self._is_free.set()
@@ -82,7 +84,7 @@ class Saver:
         """Gets the memory for snapshots beside the training, once the optimizer has its state; the first save would wait for it."""
         if self._config.enabled and self._config.asynchronous and self._reserved is None:
             tensors = collect_tensors(*self._parts)
-            mine = self._my_names(plan_shards(tensors, self._ranks.world_size))
+            mine = self._my_names(self._plan(tensors))
             num_bytes = sum(tensors[name].nbytes for name in mine)
             self._reserved = self._thread.submit(self._snapshot.reserve, num_bytes)
 
@@ -95,13 +97,17 @@ class Saver:
         self._wait_for_snapshot(state.step)
         self._is_free.clear()
         tensors = collect_tensors(*self._parts)
-        shards = plan_shards(tensors, self._ranks.world_size)
+        shards = self._plan(tensors)
         mine = self._my_names(shards)
         num_bytes = sum(tensors[name].nbytes for name in mine)
         if not self._snapshot.has_room(num_bytes):
             # In its thread: a refusal of the driver would come up in the next kernel of whoever asked.
             self._thread.submit(self._snapshot.reserve, num_bytes).result()
-        self._snapshot.take([tensors[name] for name in mine], [is_volatile(name, tensors[name]) for name in mine])
+        assembled = self._strategy.assemble(tensors, shards)
+        if assembled is not None:
+            self._snapshot.take_assembled(assembled, num_bytes)
+        else:
+            self._snapshot.take([tensors[name] for name in mine], [is_volatile(name, tensors[name]) for name in mine])
         self._count += 1
         save = _Save(
             TrainState(**asdict(state)),
@@ -166,6 +172,9 @@ class Saver:
         """A thread begins on GPU 0, whichever is this rank's, and would take memory there."""
         if self._ranks.device.type == "cuda":
             torch.cuda.set_device(self._ranks.device)
+
+    def _plan(self, tensors: Mapping[str, torch.Tensor]) -> list[list[str]]:
+        return plan_shards(tensors, self._ranks.world_size, find_writers(self._strategy, tensors))
 
     def _my_names(self, shards: Sequence[Sequence[str]]) -> Sequence[str]:
         return shards[self._ranks.rank] if self._ranks.rank < len(shards) else ()

@@ -39,20 +39,22 @@ _SPARE_BYTES = 8 << 20
 """What a save leaves free on the disk, for the small files that everything else writes."""
 
 
-def plan_shards(tensors: Mapping[str, torch.Tensor], world_size: int) -> list[list[str]]:
+def plan_shards(
+    tensors: Mapping[str, torch.Tensor], world_size: int, writers: Mapping[str, int] | None = None
+) -> list[list[str]]:
     """The names of each shard's tensors, in the order of its bytes: at most one shard per rank, of about the same size.
 
-    What is not identical on all ranks (a buffer) is rank 0's, as in DDP. In a shard the widest types come first, so that every tensor
-    begins at a multiple of its element.
+    What is not identical on all ranks (a buffer) is rank 0's, as in DDP; what one rank alone can write is in its shard (`writers`), and
+    the rest is rank 0's then. In a shard the widest types come first, so that every tensor begins at a multiple of its element.
     """
     names = sorted(tensors, key=lambda name: not is_volatile(name, tensors[name]))
     total = sum(tensor.nbytes for tensor in tensors.values())
-    count = max(1, min(world_size, total // _LEAST_BYTES))
+    count = 1 + max(writers.values()) if writers else max(1, min(world_size, total // _LEAST_BYTES))
     shards: list[list[str]] = [[] for _ in range(count)]
     position = 0
     for name in names:
-        index = 0 if is_volatile(name, tensors[name]) else min(count - 1, position * count // max(1, total))
-        shards[index].append(name)
+        index = 0 if writers or is_volatile(name, tensors[name]) else min(count - 1, position * count // max(1, total))
+        shards[writers.get(name, index) if writers else index].append(name)
         position += tensors[name].nbytes
     return [sorted(shard, key=lambda name: -tensors[name].element_size()) for shard in shards if shard]
 

@@ -63,6 +63,16 @@ class Snapshot:
         # Until they are copied: their memory must not be given to somebody else.
         self._held, self._later = held, placed[:count]
 
+    def take_assembled(self, tensors: Iterable[torch.Tensor], num_bytes: int) -> None:
+        """Copies tensors that are there for a moment only, one after another as they come; so many bytes in all."""
+        self.num_bytes = num_bytes
+        self.reserve(num_bytes)
+        _exhaust(self._copy(_placed(tensors)))
+        if self._stream is not None:
+            # Their memory is used again by what this stream does next: it copies them itself, and no update has to be held.
+            self._stream.wait_stream(torch.cuda.current_stream(self._device))
+        self._is_read, self._held, self._later = None, (), []
+
     def hold_update(self) -> None:
         """Before the weights change: the device waits until they have been read (the host does not)."""
         if self._is_read is not None:
@@ -127,6 +137,13 @@ class Snapshot:
         event = torch.cuda.Event()  # type: ignore[no-untyped-call]
         event.record(self._stream)
         return event
+
+
+def _placed(tensors: Iterable[torch.Tensor]) -> Iterator[tuple[torch.Tensor, int]]:
+    position = 0
+    for tensor in tensors:
+        yield tensor, position
+        position += tensor.nbytes
 
 
 def _exhaust(pieces: Iterator[None]) -> None:

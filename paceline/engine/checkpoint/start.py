@@ -15,11 +15,12 @@ import torch.distributed as dist
 
 from paceline.config.changes import find_changes, list_changes
 from paceline.engine.checkpoint.keeping import refresh_links, remove_leftovers, warn_unset
-from paceline.engine.checkpoint.reading import check_content, read_state, read_tensors, read_weights
+from paceline.engine.checkpoint.reading import check_content, iterate_tensors, read_state, read_tensors, read_weights
 from paceline.engine.checkpoint.tensors import MODEL, OPTIMIZER, PRECISION, load_moments, load_weights
 from paceline.engine.context import Context
 from paceline.engine.precision import Precision
 from paceline.engine.state import TrainState
+from paceline.engine.strategies.base import Strategy
 from paceline.errors import CheckpointError, PacelineError, error_from_record
 from paceline.files import read_records, storage_errors
 from paceline.telemetry.checkpoints import Checkpoint, list_checkpoints, newest_whole, read_checkpoint
@@ -45,10 +46,10 @@ class Start:
             do = "use the configuration they were trained with, and another directory (--out DIR)"
             load_weights(model, read_weights(path, self.weights["digest"]), str(path), do)
 
-    def load_rest(self, model: torch.nn.Module, optimizer: torch.optim.Optimizer, precision: Precision) -> None:
+    def load_rest(self, strategy: Strategy, optimizer: torch.optim.Optimizer, precision: Precision) -> None:
         if self.checkpoint is not None:
-            moments = read_tensors(self.checkpoint, OPTIMIZER)
-            load_moments(model, optimizer, moments, str(self.checkpoint.path))
+            moments = iterate_tensors(self.checkpoint, OPTIMIZER)
+            load_moments(strategy, optimizer, moments, str(self.checkpoint.path))
             precision.load(read_tensors(self.checkpoint, PRECISION))
 
 

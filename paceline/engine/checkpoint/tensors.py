@@ -5,12 +5,13 @@ model.blocks.0.norm.weight      optimizer.exp_avg.blocks.0.norm.weight      prec
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import torch
 
 from paceline.engine.precision import Precision
+from paceline.engine.strategies.base import Strategy, find_trainable
 from paceline.errors import CheckpointError
 
 MODEL, OPTIMIZER, PRECISION = "model.", "optimizer.", "precision."
@@ -18,14 +19,26 @@ _MOST_NAMED = 5
 
 
 def collect_tensors(
-    model: torch.nn.Module, optimizer: torch.optim.Optimizer, precision: Precision
+    strategy: Strategy, optimizer: torch.optim.Optimizer, precision: Precision
 ) -> dict[str, torch.Tensor]:
-    """Everything of a run that is a tensor: weights, buffers, moments, the scale of the loss. The tensors themselves, not copies."""
-    tensors = {MODEL + name: tensor for name, tensor in model_tensors(model).items()}
-    for name, parameter in model.named_parameters():
-        entries = optimizer.state.get(parameter, {})
-        tensors |= {f"{OPTIMIZER}{entry}.{name}": value for entry, value in entries.items()}
+    """Everything of a run that is a tensor: weights, buffers, moments, the scale of the loss. The tensors themselves, not copies.
+
+    The same names, shapes and types on every rank; what a rank has in part, or not at all, its strategy knows how to bring together.
+    """
+    tensors = {MODEL + name: tensor for name, tensor in model_tensors(strategy.model).items()}
+    tensors |= {OPTIMIZER + name: tensor for name, tensor in strategy.moments(optimizer).items()}
     return tensors | {PRECISION + name: tensor for name, tensor in precision.tensors().items()}
+
+
+def find_writers(strategy: Strategy, names: Iterable[str]) -> dict[str, int]:
+    """The rank that alone can save a tensor, for those where that matters."""
+    writers = {}
+    for name in names:
+        if name.startswith((MODEL, OPTIMIZER)):
+            writer = strategy.writer(name.split(".", 1 if name.startswith(MODEL) else 2)[-1])
+            if writer is not None:
+                writers[name] = writer
+    return writers
 
 
 def is_volatile(name: str, tensor: torch.Tensor) -> bool:
@@ -47,8 +60,9 @@ def load_weights(
     weights: Mapping[str, torch.Tensor],
     where: str,
     do: str = "use the configuration they were trained with",
+    fill: Callable[[torch.Tensor, torch.Tensor], object] = torch.Tensor.copy_,
 ) -> None:
-    """Copies weights into a model that must have exactly these, in name, shape and type."""
+    """Copies weights into a model that must have exactly these, in name, shape and type; `fill` copies one of them."""
     targets = model_tensors(model)
     wrong = [*_differences(targets, weights)]
     if wrong:
@@ -60,27 +74,37 @@ def load_weights(
         )
     with torch.no_grad():
         for name, target in targets.items():
-            target.copy_(weights[name])
+            fill(target, weights[name])
 
 
 def load_moments(
-    model: torch.nn.Module, optimizer: torch.optim.Optimizer, moments: Mapping[str, torch.Tensor], where: str
+    strategy: Strategy,
+    optimizer: torch.optim.Optimizer,
+    moments: Iterable[tuple[str, torch.Tensor]],
+    where: str,
 ) -> None:
-    """Gives the optimizer its state back: `moments` by `entry.parameter`. Rates and decays stay as configured."""
-    parameters = dict(model.named_parameters())
+    """Gives the optimizer its state back: `moments` by `entry.parameter`, of which each rank keeps what is its own, one after another.
+
+    Rates and decays stay as configured.
+    """
+    parameters = find_trainable(strategy.model)
     numbers = {p: i for i, p in enumerate(p for group in optimizer.param_groups for p in group["params"])}
+    names: dict[str, set[str]] = {}
     entries: dict[int, dict[str, torch.Tensor]] = {}
-    for full_name, value in moments.items():
+    for full_name, value in moments:
         entry, _, name = full_name.partition(".")
         parameter = parameters.get(name)
-        if parameter is None or parameter not in numbers:
+        if parameter is None:
             raise _unfit(f"there is no trainable parameter {name!r}", where)
         if value.dim() and value.shape != parameter.shape:
             raise _unfit(f"{entry} of {name} is {tuple(value.shape)}, not {tuple(parameter.shape)}", where)
-        entries.setdefault(numbers[parameter], {})[entry] = value
+        names.setdefault(name, set()).add(entry)
+        mine = strategy.cut_moment(name, value)
+        if mine is not None:
+            entries.setdefault(numbers[strategy.trainable[name]], {})[entry] = mine
     expected = _entry_names(optimizer)
-    for found in entries.values():
-        if set(found) != expected:
+    for found in names.values():
+        if found != expected:
             raise _unfit(f"it has {', '.join(sorted(found))}, not {', '.join(sorted(expected))}", where)
     if not entries:
         return  # a rule without state so far; what the optimizer has set up for itself stays

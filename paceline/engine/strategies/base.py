@@ -1,23 +1,43 @@
-"""What the training step asks of a strategy; the single process is the base that does nothing."""
+"""What the engine asks of a strategy; the single process is the base, which has all of everything and shares nothing."""
 
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Iterator, Mapping, Sequence
 
 import torch
+from torch.nn.utils import get_total_norm
+
+from paceline.config.sections import Parallel
+from paceline.engine.ranks import Ranks
+from paceline.telemetry.events import EventLog
 
 
 class Strategy:
     """One process, no wrapper."""
 
+    name = "single"
+    sharing = "one rank holds everything"
+    """who holds what"""
     rebuilds_buckets = False
     """the first iteration of a process is reduced otherwise than the others: see warm_up.py"""
+    keeps_replicas = True
+    """every rank has all weights between two steps: they can be compared"""
+    needs_even_calls = False
+    """weights travel whenever a block of the model is called: every rank has to call each of them as often as the others"""
 
     def __init__(self, model: torch.nn.Module) -> None:
         self.model = model
-        """the bare model, on its device: for evaluation, checks and state"""
+        """the bare model, on its device: for checks and state"""
         self.module: torch.nn.Module = model
         """what the training step calls: the model, or its wrapper"""
+        self.trainable: Mapping[str, torch.Tensor] = find_trainable(model)
+        """what the optimizer of this rank updates, by the names of the parameters"""
+
+    @classmethod
+    def build(cls, model: torch.nn.Module, ranks: Ranks, parallel: Parallel, events: EventLog) -> Strategy:
+        """Around a model that may lie anywhere; what of the configuration it goes by is recorded."""
+        return cls(model.to(ranks.device))
 
     @property
     def divisor(self) -> int:
@@ -27,3 +47,54 @@ class Strategy:
     def accumulating(self) -> contextlib.AbstractContextManager[object]:
         """Around every micro-step but the last: gradients stay on this rank."""
         return contextlib.nullcontext()
+
+    def gradients(self) -> list[torch.Tensor]:
+        """What the last backward left on this rank, ready for the optimizer."""
+        return [parameter.grad for parameter in self.model.parameters() if parameter.grad is not None]
+
+    def total_norm(self, gradients: Sequence[torch.Tensor]) -> torch.Tensor:
+        """The norm of the whole gradient, the same on every rank."""
+        return get_total_norm(gradients)
+
+    def share_update(self) -> None:
+        """After the optimizer's step: every rank gets what the others have updated."""
+
+    def drop_gradients(self) -> None:
+        for parameter in self.model.parameters():
+            parameter.grad = None
+
+    @contextlib.contextmanager
+    def whole(self) -> Iterator[torch.nn.Module]:
+        """The whole model, to be used in any way, by each rank as often as it likes; every rank enters and leaves."""
+        yield self.model
+
+    def fill(self, target: torch.Tensor, value: torch.Tensor) -> None:
+        """Copies a whole tensor into a weight or buffer of the model."""
+        target.copy_(value)
+
+    def moments(self, optimizer: torch.optim.Optimizer) -> dict[str, torch.Tensor]:
+        """The optimizer's state by `entry.parameter`: the same names, shapes and types in the same order on every rank."""
+        return {
+            f"{entry}.{name}": value
+            for name, parameter in self.trainable.items()
+            for entry, value in optimizer.state.get(parameter, {}).items()
+        }
+
+    def cut_moment(self, name: str, moment: torch.Tensor) -> torch.Tensor | None:
+        """What this rank's optimizer keeps of a moment of a parameter; None: nothing."""
+        return moment
+
+    def writer(self, name: str) -> int | None:
+        """The rank that alone can save what belongs to a parameter; None: any of them."""
+        return None
+
+    def assemble(
+        self, tensors: Mapping[str, torch.Tensor], shards: Sequence[Sequence[str]]
+    ) -> Iterator[torch.Tensor] | None:
+        """The tensors of this rank's shard, one after another, each made whole by all ranks together; None: they lie here whole."""
+        return None
+
+
+def find_trainable(model: torch.nn.Module) -> dict[str, torch.nn.Parameter]:
+    """The parameters that an optimizer updates, by name; tied ones once."""
+    return {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}

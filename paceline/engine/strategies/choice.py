@@ -11,13 +11,35 @@ from paceline.engine.strategies.ddp import DdpStrategy
 from paceline.telemetry.events import EventLog
 
 
-def build_strategy(model: torch.nn.Module, ranks: Ranks, parallel: Parallel, events: EventLog) -> Strategy:
-    """The strategy for these ranks, with every choice recorded."""
+def choose_strategy(ranks: Ranks, parallel: Parallel, events: EventLog) -> type[Strategy]:
+    """The kind of strategy for these ranks, recorded with the reason."""
     events.choice("parallel.backend", parallel.backend, ranks.backend, ranks.backend_reason)
     if not ranks.has_group:
-        events.choice("strategy", "auto", "single", "one rank, no collectives")
-        return Strategy(model)
-    events.choice("strategy", "auto", "ddp", f"{ranks.world_size} ranks over {ranks.backend}")
-    events.choice("parallel.bucket_mb", parallel.bucket_mb, parallel.bucket_mb, "as configured")
-    events.choice("parallel.compression", parallel.compression, parallel.compression, "as configured")
-    return DdpStrategy(model, ranks, parallel)
+        events.choice("strategy", "auto", Strategy.name, "one rank, no collectives")
+        return Strategy
+    kind = _find_kind(parallel.zero_stage if ranks.world_size > 1 else 0)
+    events.choice("strategy", "auto", kind.name, f"{ranks.world_size} ranks over {ranks.backend}")
+    return kind
+
+
+def build_strategy(
+    kind: type[Strategy], model: torch.nn.Module, ranks: Ranks, parallel: Parallel, events: EventLog
+) -> Strategy:
+    """Takes over a model with its weights, wherever that lies, and records what it does with it."""
+    strategy = kind.build(model, ranks, parallel, events)
+    if ranks.world_size > 1:
+        events.choice("parallel.zero_stage", parallel.zero_stage, parallel.zero_stage, strategy.sharing)
+    return strategy
+
+
+def _find_kind(stage: int) -> type[Strategy]:
+    if stage == 0:
+        return DdpStrategy
+    if stage == 1:
+        from paceline.engine.strategies.zero1 import Zero1Strategy
+
+        return Zero1Strategy
+    # Imported where it is used: what it needs of torch takes a second, which no other run should wait for.
+    from paceline.engine.strategies.fsdp import FsdpStrategy
+
+    return FsdpStrategy

@@ -11,11 +11,14 @@ from paceline.config.sections import Parallel
 from paceline.engine.compression import build_compression
 from paceline.engine.ranks import Ranks
 from paceline.engine.strategies.base import Strategy
+from paceline.telemetry.events import EventLog
 
 
 class DdpStrategy(Strategy):
     """DistributedDataParallel around the model."""
 
+    name = "ddp"
+    sharing = "every rank holds everything"
     rebuilds_buckets = True
 
     def __init__(self, model: torch.nn.Module, ranks: Ranks, parallel: Parallel) -> None:
@@ -35,6 +38,12 @@ class DdpStrategy(Strategy):
             wrapper.register_comm_hook(None, build_compression(parallel.compression, ranks.world_size))
         self._wrapper = wrapper
         self.module = wrapper
+
+    @classmethod
+    def build(cls, model: torch.nn.Module, ranks: Ranks, parallel: Parallel, events: EventLog) -> DdpStrategy:
+        events.choice("parallel.bucket_mb", parallel.bucket_mb, parallel.bucket_mb, "as configured")
+        events.choice("parallel.compression", parallel.compression, parallel.compression, "as configured")
+        return cls(model.to(ranks.device), ranks, parallel)
 
     @property
     def divisor(self) -> int:

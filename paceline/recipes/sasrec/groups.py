@@ -33,13 +33,14 @@ class Group:
         return values[self.rows_G] if values.dim() == 1 else values[self.rows_G, : self.length]
 
 
-def find_groups(items_BL: Tensor) -> list[Group] | None:
-    """The groups of a batch on this device, the longest first; None: all positions at once."""
+def find_groups(items_BL: Tensor, *, is_one: bool = False) -> list[Group] | None:
+    """The groups of a batch on this device, the longest first, or all rows as one of them; None: all positions at once."""
     if items_BL.device.type != "cpu":
         return None
     lengths_B = (items_BL > 0).sum(1)
     order_B = lengths_B.argsort(descending=True, stable=True)
-    return [_group(items_BL, rows_G, int(lengths_B[rows_G[0]])) for rows_G in order_B.split(ROWS)]  # type: ignore[no-untyped-call]
+    num_rows = len(order_B) if is_one else ROWS
+    return [_group(items_BL, rows_G, int(lengths_B[rows_G[0]])) for rows_G in order_B.split(num_rows)]  # type: ignore[no-untyped-call]
 
 
 def _group(items_BL: Tensor, rows_G: Tensor, longest: int) -> Group:

@@ -31,8 +31,17 @@ from paceline.recipes.sasrec.samples import Tensors
 class Recommender(nn.Module):
     """Embeddings, blocks, a last norm (pre-norm only), and the loss, so that a data-parallel wrapper sees every use of every parameter."""
 
-    def __init__(self, num_items: int, max_length: int, config: Model, loss: nn.Module, attention: str) -> None:
+    def __init__(
+        self,
+        num_items: int,
+        max_length: int,
+        config: Model,
+        loss: nn.Module,
+        attention: str,
+        needs_even_calls: bool = False,
+    ) -> None:
         super().__init__()
+        self._needs_even_calls = needs_even_calls
         self._config = config
         self.loss = loss
         self.item_embedding = nn.Embedding(num_items + 1, config.width, padding_idx=PADDING)
@@ -60,7 +69,7 @@ class Recommender(nn.Module):
 
     def encode(self, batch: Tensors) -> tuple[Tensor, Tensor | None]:
         """Hidden states (T, D) after the last norm, and their places in the flattened (B · L); None: all of them."""
-        groups = find_groups(batch["items"])
+        groups = find_groups(batch["items"], is_one=self._needs_even_calls and self.training)
         places_T = None if groups is None else torch.cat([group.places_T for group in groups])
         state = self._embed(batch["items"], places_T)
         if self.streams is not None:

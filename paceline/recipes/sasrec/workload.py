@@ -58,7 +58,8 @@ class SasrecWorkload:
     def build_model(self, setting: Setting) -> Recommender:
         frequencies = None if self._frequencies is None else torch.from_numpy(self._frequencies)
         loss = build_loss(self._config.loss, self._num_items, frequencies)
-        return Recommender(self._num_items, self._config.data.max_length, self._config.model, loss, setting.attention)
+        length, model = self._config.data.max_length, self._config.model
+        return Recommender(self._num_items, length, model, loss, setting.attention, setting.needs_even_calls)
 
     def train_set(self) -> TrainSet:
         return self._train

@@ -20,6 +20,7 @@ from paceline.engine.context import Context
 from paceline.engine.optimizer import build_optimizer
 from paceline.engine.precision import Precision
 from paceline.engine.state import TrainState
+from paceline.engine.strategies.base import Strategy, find_trainable
 from paceline.engine.trainer import Trainer
 from paceline.telemetry.events import QuietLog
 from paceline.telemetry.layout import RunLayout
@@ -50,6 +51,10 @@ class Parts:
     optimizer: torch.optim.Optimizer
     precision: Precision
 
+    @property
+    def strategy(self) -> Strategy:
+        return Strategy(self.model)
+
     def train(self, steps: range) -> None:
         for step in steps:
             generator = torch.Generator().manual_seed(step)
@@ -68,7 +73,11 @@ def build_parts(seed: int = 0, precision: Precision | None = None, **optimizer: 
     torch.manual_seed(seed)
     model = Mixed()
     section = Optimizer(**({"lr": 0.01} | optimizer))
-    return Parts(model, build_optimizer(model, section, torch.device("cpu"), QuietLog()), precision or Precision())
+    return Parts(
+        model,
+        build_optimizer(find_trainable(model), section, torch.device("cpu"), QuietLog()),
+        precision or Precision(),
+    )
 
 
 @pytest.fixture
@@ -83,7 +92,7 @@ def save_on_two_ranks(
         sections = {"checkpoint": {"asynchronous": False}}
         contexts = [make_context(sections, rank=rank, world_size=2) for rank in range(2)]
         choose_start(contexts[0])
-        savers = [Saver(context, parts.model, parts.optimizer, parts.precision, None) for context in contexts]
+        savers = [Saver(context, parts.strategy, parts.optimizer, parts.precision, None) for context in contexts]
         for step in steps:
             parts.train(range(step, step + 1))
             for saver in reversed(savers):  # rank 0 waits for the others

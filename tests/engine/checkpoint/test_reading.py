@@ -51,7 +51,7 @@ def test_tensors_read_back_from_all_shards(saved: RunLayout, parts: Parts) -> No
     checkpoint = read_checkpoint(saved.checkpoints / "step_00000020")
     check_content(checkpoint)
     assert set(checkpoint.manifest.tensors.values()) == {shard_name(0), shard_name(1)}
-    expected = collect_tensors(parts.model, parts.optimizer, parts.precision)
+    expected = collect_tensors(parts.strategy, parts.optimizer, parts.precision)
     found = {MODEL + name: tensor for name, tensor in read_tensors(checkpoint, MODEL).items()}
     found |= {OPTIMIZER + name: tensor for name, tensor in read_tensors(checkpoint, OPTIMIZER).items()}
     assert set(found) == set(expected)

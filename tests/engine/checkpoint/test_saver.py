@@ -59,7 +59,7 @@ def test_a_save_is_of_the_moment_it_was_asked_for(
         return write_file(*arguments)
 
     monkeypatch.setattr(saver_module, "write_file", wait_and_write)
-    saver = Saver(context, parts.model, parts.optimizer, parts.precision, None)
+    saver = Saver(context, parts.strategy, parts.optimizer, parts.precision, None)
     saver.prepare()
     parts.train(range(2))
     expected = {name: value.clone() for name, value in parts.model.state_dict().items() if name != "output.weight"}
@@ -108,7 +108,7 @@ def test_the_next_save_waits_for_the_one_before_to_be_read(
 
     monkeypatch.setattr(saver_module, "publish", publish_late)
     monkeypatch.setattr(saver_module, "write_file", write_late)
-    saver = Saver(context, parts.model, parts.optimizer, parts.precision, None)
+    saver = Saver(context, parts.strategy, parts.optimizer, parts.precision, None)
 
     def save(step: int) -> None:
         with torch.no_grad():
@@ -134,7 +134,7 @@ def test_the_next_save_waits_for_the_one_before_to_be_read(
 def test_what_is_saved_is_not_saved_again(make_context: Callable[..., Context]) -> None:
     context, parts = make_context({"checkpoint": {}}), build_parts(1)
     choose_start(context)
-    saver = Saver(context, parts.model, parts.optimizer, parts.precision, TrainState(step=4))
+    saver = Saver(context, parts.strategy, parts.optimizer, parts.precision, TrainState(step=4))
     for step in (4, 6, 6):
         saver.approve(step)
         saver.save(TrainState(step=step))
@@ -146,7 +146,7 @@ def test_what_is_saved_is_not_saved_again(make_context: Callable[..., Context]) 
 def test_a_step_is_saved_again_when_its_evaluation_comes_later(make_context: Callable[..., Context]) -> None:
     context, parts = make_context({"checkpoint": {}}), build_parts(1)
     choose_start(context)
-    saver = Saver(context, parts.model, parts.optimizer, parts.precision, TrainState(step=4))
+    saver = Saver(context, parts.strategy, parts.optimizer, parts.precision, TrainState(step=4))
     saver.approve(6)
     saver.save(TrainState(step=6))
     evaluated = TrainState(step=6, evaluated_step=6, best=0.5, best_step=6)
@@ -321,7 +321,7 @@ def test_two_ranks_leave_nothing_of_a_save_that_failed(
     layout, parts = contexts[0].layout, build_parts(1)
     choose_start(contexts[0])
     parts.train(range(1))
-    savers = [Saver(context, parts.model, parts.optimizer, parts.precision, None) for context in contexts]
+    savers = [Saver(context, parts.strategy, parts.optimizer, parts.precision, None) for context in contexts]
     failing = [True]
     write_file = saver_module.write_file
 

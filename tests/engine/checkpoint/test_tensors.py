@@ -21,7 +21,7 @@ from tests.engine.checkpoint.conftest import Parts, build_parts
 
 
 def collect(parts: Parts) -> dict[str, torch.Tensor]:
-    tensors = collect_tensors(parts.model, parts.optimizer, parts.precision)
+    tensors = collect_tensors(parts.strategy, parts.optimizer, parts.precision)
     return {name: tensor.detach().clone() for name, tensor in tensors.items()}
 
 
@@ -31,7 +31,7 @@ def part(tensors: dict[str, torch.Tensor], prefix: str) -> dict[str, torch.Tenso
 
 def restore(parts: Parts, tensors: dict[str, torch.Tensor]) -> None:
     load_weights(parts.model, part(tensors, MODEL), "here")
-    load_moments(parts.model, parts.optimizer, part(tensors, OPTIMIZER), "here")
+    load_moments(parts.strategy, parts.optimizer, part(tensors, OPTIMIZER).items(), "here")
     parts.precision.load(part(tensors, PRECISION))
 
 
@@ -102,7 +102,7 @@ def test_tied_weights_stay_tied() -> None:
 def test_only_updates_change_what_is_not_volatile() -> None:
     parts = build_parts(precision=Fp16(torch.device("cpu")))
     parts.train(range(1))
-    tensors = collect_tensors(parts.model, parts.optimizer, parts.precision)
+    tensors = collect_tensors(parts.strategy, parts.optimizer, parts.precision)
     volatile = {name for name, tensor in tensors.items() if is_volatile(name, tensor)}
     assert volatile == {
         name for name in tensors if name.startswith("precision.") or "running" in name or "tracked" in name
@@ -144,12 +144,12 @@ def test_moments_that_do_not_fit_are_named() -> None:
     ):
         moments = {name: value for name, value in (whole | change).items() if value is not None}
         with pytest.raises(CheckpointError, match=says) as caught:
-            load_moments(parts.model, parts.optimizer, moments, "runs/a")
+            load_moments(parts.strategy, parts.optimizer, moments.items(), "runs/a")
         assert caught.value.problems[0].where == "runs/a"
         assert "--init-from" in caught.value.problems[0].do
     sgd = build_parts(1, name="sgd", momentum=0.9)
     with pytest.raises(CheckpointError, match="it has exp_avg, exp_avg_sq, step, not momentum_buffer"):
-        load_moments(sgd.model, sgd.optimizer, whole, "runs/a")
+        load_moments(sgd.strategy, sgd.optimizer, whole.items(), "runs/a")
 
 
 def test_rates_and_decays_stay_as_configured() -> None:

@@ -93,7 +93,7 @@ def test_packed_equals_dense(variant: dict[str, object], monkeypatch: pytest.Mon
     results = []
     for dense in (False, True):
         if dense:
-            monkeypatch.setattr(module, "find_groups", lambda items: None)
+            monkeypatch.setattr(module, "find_groups", lambda items, **_: None)
         model.zero_grad()
         loss = model(batch)
         loss.backward()
@@ -104,7 +104,7 @@ def test_packed_equals_dense(variant: dict[str, object], monkeypatch: pytest.Mon
 @VARIANT
 @torch.no_grad()
 def test_nobody_looks_at_padding(variant: dict[str, object], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "find_groups", lambda items: None)
+    monkeypatch.setattr(module, "find_groups", lambda items, **_: None)
     model, batch = build(**variant), make_batch()
     is_real = batch["items"] > 0
     before = encode_padded(model, batch)[is_real]
