@@ -14,6 +14,7 @@ from paceline.errors import UsageError
 from paceline.preflight.probing import BUDGET_S, bus_bytes_per_s, probe
 from paceline.preflight.subject import build_subject
 
+_OPS = ("all_reduce", "all_gather", "reduce_scatter")
 _REPEATS = 50
 _TIMEOUT_S = 600.0
 SIZES = "4K,64K,1M,16M,64M"
@@ -42,19 +43,28 @@ def measure(nproc: int | None, sizes: list[int], repeats: int | None) -> dict[st
     subject, _ = build_subject(None, flags)
     budget_s = BUDGET_S if repeats is None else None
     found = probe(
-        subject, sizes=sizes, repeats=repeats or _REPEATS, budget_s=budget_s, product=False, timeout_s=_TIMEOUT_S
+        subject,
+        ops=_OPS,
+        sizes=sizes,
+        repeats=repeats or _REPEATS,
+        budget_s=budget_s,
+        product=False,
+        timeout_s=_TIMEOUT_S,
     )
     rows = [_row(record, found["world_size"]) for record in found["collectives"]]
     return {name: found[name] for name in ("backend", "reason", "world_size", "torch", "nccl")} | {"rows": rows}
 
 
 def _row(record: dict[str, Any], world_size: int) -> dict[str, Any]:
+    if record["refused"]:
+        return {"op": record["op"], "bytes": record["bytes"], "repeats": 0, "refused": record["refused"]}
     seconds = sorted(record["seconds"])
     middle = statistics.median(seconds)
     return {
         "op": record["op"],
         "bytes": record["bytes"],
         "repeats": len(seconds),
+        "refused": None,
         "us": round(middle * 1e6, 1),
         "us_lowest": round(seconds[0] * 1e6, 1),
         "us_highest": round(seconds[-1] * 1e6, 1),

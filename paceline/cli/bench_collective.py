@@ -41,6 +41,9 @@ def command(
     title = f"{found['world_size']} ranks over {found['backend']}{nccl} ({found['reason']})"
     table = Table("operation", "size", "median, µs", "from … to, µs", "GB/s", "GB/s per link", "repeats", title=title)
     for row in found["rows"]:
+        if row["refused"]:
+            table.add_row(row["op"], _size(row["bytes"]), "", row["refused"], "", "", "0")
+            continue
         spread = f"{row['us_lowest']:,.0f} … {row['us_highest']:,.0f}"
         rates = (f"{row['gb_per_s']:.3f}", f"{row['bus_gb_per_s']:.3f}")
         size = _size(row["bytes"])

@@ -27,7 +27,6 @@ def check_gpus(subject: Subject, nvml: Any = None, bus: Path = Path("/sys/bus/pc
     readings = read_gpus(nvml or load_nvml())
     silent = [reading for reading in readings if reading.silence]
     if silent and subject.config.launch.gpus != []:
-        # With one of them lost, CUDA starts on none, and NVML's list of them ends there.
         return [_lost(reading) for reading in silent]
     if not subject.num_gpus:
         return [_without(subject, readings, bus)]
@@ -45,8 +44,10 @@ def check_gpus(subject: Subject, nvml: Any = None, bus: Path = Path("/sys/bus/pc
 
 
 def _lost(reading: GpuReading) -> Check:
-    do = "see dmesg (Xid); reset it (nvidia-smi --gpu-reset), or restart the machine; --gpus= trains on the CPU"
-    return fail(f"GPU {reading.index}", f"it does not answer ({reading.silence})", do, index=reading.index)
+    """The launcher's list of GPUs is empty then: it trains on the CPU, which nobody has asked for."""
+    what = f"it does not answer ({reading.silence}); beside it no GPU is found, and the CPU trains"
+    do = "see dmesg (Xid); reset it (nvidia-smi --gpu-reset), or restart the machine"
+    return warn(f"GPU {reading.index}", what, do, index=reading.index)
 
 
 def _without(subject: Subject, readings: list[GpuReading], bus: Path) -> Check:

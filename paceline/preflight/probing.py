@@ -1,6 +1,6 @@
 """Starts ranks that measure the machine, as a training would start them, and brings back what they found.
 
-    found = probe(subject, sizes=[1 << 20], repeats=20, product=True)      # RankLostError, or the rank's own error, where they fail
+    found = probe(subject, ops=["all_reduce"], sizes=[1 << 20], repeats=20, product=True)      # RankLostError, or the rank's own error, where they fail
     found["collectives"][0]   -> {"op": "all_reduce", "bytes": 1048576, "seconds": [0.0012, …]}
 
 The ranks are torchrun's, with the workers' environment, on the GPUs of the placement; none is left, whatever happens.
@@ -29,6 +29,7 @@ _TIMEOUT_S = 60.0
 def probe(
     subject: Subject,
     *,
+    ops: Sequence[str],
     sizes: Sequence[int],
     repeats: int,
     budget_s: float | None = BUDGET_S,
@@ -38,6 +39,7 @@ def probe(
     """What rank 0 wrote; the error of the rank that failed first otherwise."""
     wish = {
         "backend": subject.config.parallel.backend,
+        "ops": list(ops),
         "sizes": list(sizes),
         "repeats": repeats,
         "budget_s": budget_s,

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import statistics
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -19,6 +20,7 @@ from paceline.errors import DesyncError
 _TIMEOUT_S = 20.0
 _FEWEST = 3
 _WINDOWS = 5
+_UNSUPPORTED = re.compile(r"unsupported|not (?:supported|support|implemented)", re.IGNORECASE)
 
 
 def probe(wish: dict[str, Any]) -> dict[str, Any] | None:
@@ -30,11 +32,12 @@ def probe(wish: dict[str, Any]) -> dict[str, Any] | None:
         "world_size": ranks.world_size,
         "torch": torch.__version__,
         "nccl": _nccl_version() if ranks.device.type == "cuda" else None,
-        "collectives": _Collectives(ranks, wish["repeats"], wish["budget_s"]).measure(wish["sizes"])
-        if ranks.has_group
-        else [],
+        "collectives": [],
         "products": _products(ranks) if wish["product"] else [],
     }
+    if ranks.has_group:
+        collectives = _Collectives(ranks, wish["repeats"], wish["budget_s"])
+        found["collectives"] = [one for size in wish["sizes"] for one in collectives.measure(wish["ops"], size)]
     ranks.close()
     return found if ranks.is_first else None
 
@@ -54,18 +57,24 @@ class _Collectives:
         self._repeats = repeats
         self._budget_s = budget_s
 
-    def measure(self, sizes: list[int]) -> list[dict[str, Any]]:
-        return [one for size in sizes for one in self._measure_size(size)]
-
-    def _measure_size(self, num_bytes: int) -> Iterator[dict[str, Any]]:
+    def measure(self, ops: Sequence[str], num_bytes: int) -> Iterator[dict[str, Any]]:
         """`num_bytes` is the whole buffer: what is reduced, or gathered, or scattered; rounded up to a number for each rank."""
         count = self._ranks.world_size
         length = -(-num_bytes // (4 * count)) * count
         whole = torch.empty(length, device=self._ranks.device)
         part = torch.empty(length // count, device=self._ranks.device)
-        for op, run in _operations(whole, part).items():
-            self._check(op, run, whole, part)
-            yield {"op": op, "bytes": 4 * length, "seconds": self._repeat(run)}
+        operations = _operations(whole, part)
+        for op in ops:
+            record = {"op": op, "bytes": 4 * length}
+            try:
+                self._check(op, operations[op], whole, part)
+            except (RuntimeError, NotImplementedError) as error:
+                # On all ranks alike: gloo does not have every operation for every device.
+                if not _UNSUPPORTED.search(str(error)):
+                    raise
+                yield record | {"seconds": [], "refused": str(error).splitlines()[0]}
+                continue
+            yield record | {"seconds": self._repeat(operations[op]), "refused": None}
 
     def _check(self, op: str, run: Callable[[], Any], whole: torch.Tensor, part: torch.Tensor) -> None:
         """One time with known numbers: rank r holds r + 1, and their sum is known."""

@@ -1,6 +1,6 @@
 """What only ranks can tell about a machine: do collectives work and how fast, how fast is a matrix product on each device?
 
-    torchrun --nproc-per-node 2 -m paceline.worker.probe '{"backend": "auto", "sizes": [1048576], "repeats": 20, "budget_s": 0.4, "product": true}' --to FILE
+    torchrun --nproc-per-node 2 -m paceline.worker.probe '{"backend": "auto", "ops": ["all_reduce"], "sizes": [4096], "repeats": 20, "budget_s": 0.4, "product": true}' --to FILE
 
 Rank 0 writes one JSON object: {"backend": "gloo", "world_size": 2, "collectives": [{"op": "all_reduce", "bytes": …, "seconds": […]}, …],
 "products": [{"rank": 0, "device": "cpu", "flops": …}, …], …}. Nothing of a run is touched.

@@ -9,6 +9,7 @@ import torch
 
 from paceline.engine.ranks import Ranks
 from paceline.errors import DesyncError
+from paceline.worker import measuring
 from paceline.worker.measuring import _Collectives
 
 WHOLE, PART = torch.empty(8), torch.empty(4)
@@ -38,3 +39,24 @@ def test_one_wrong_number_is_enough() -> None:
 
     with pytest.raises(DesyncError):
         check("all_reduce", almost)
+
+
+def test_what_a_backend_does_not_have_is_said_and_anything_else_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(text: str) -> None:
+        def run() -> None:
+            raise RuntimeError(text)
+
+        monkeypatch.setattr(measuring, "_operations", lambda whole, part: {"reduce_scatter": run})
+
+    collectives = _Collectives(Ranks(0, 2, torch.device("cpu"), "gloo", ""), 3, None)
+    refuse("ProcessGroupGloo::reduce_scatter: unsupported device type cuda\nmore")
+    (found,) = collectives.measure(["reduce_scatter"], 100)
+    assert found == {
+        "op": "reduce_scatter",
+        "bytes": 104,
+        "seconds": [],
+        "refused": "ProcessGroupGloo::reduce_scatter: unsupported device type cuda",
+    }
+    refuse("Connection closed by peer")
+    with pytest.raises(RuntimeError, match="closed by peer"):
+        list(collectives.measure(["reduce_scatter"], 100))
