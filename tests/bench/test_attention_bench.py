@@ -13,6 +13,7 @@ from torch.profiler import ProfilerActivity, profile
 
 from paceline.bench.attention import main, measure
 from paceline.bench.attention_trace import audit_run, read_trace
+from paceline.cli.bench import command
 from paceline.cli.bench_attention import build_table, run_attention, tell
 from paceline.engine.backends import BACKENDS, restricted
 from paceline.errors import UsageError
@@ -159,3 +160,21 @@ def test_kernels_of_a_gpu_speak_before_operators(tmp_path):
     path = tmp_path / "trace.json"
     path.write_text(json.dumps({"traceEvents": events}))
     assert list(read_trace(path)) == [("void pytorch_flash::flash_fwd_kernel<>", 2, 2.0)]
+
+
+def test_a_configuration_is_for_this_bench_alone():
+    with pytest.raises(UsageError, match="sasrec means nothing to the bench 'startup'"):
+        command("startup", ["sasrec"])
+    with pytest.raises(UsageError, match="--nproc means nothing"):
+        command("attention", ["sasrec"], nproc=2)
+
+
+@pytest.mark.slow
+def test_the_command_measures_in_a_child_and_shows_a_table(capsys):
+    command("attention", ["sasrec", *TINY], repeats=1)
+    shown = capsys.readouterr().out
+    assert "attention.backend: sdpa → flash" in shown
+    assert "in force: flash" in shown
+    assert "a CPU has none" in shown
+    command("attention", ["sasrec", *TINY], repeats=1, as_json=True)
+    assert json.loads(capsys.readouterr().out)["calls"][0]["selected"] == ["flash"]
