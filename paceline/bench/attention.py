@@ -3,21 +3,19 @@
     python -m paceline.bench.attention sasrec model.width=64 --repeats 9
 
 What runs is read from a profile of one call, not assumed. Kernels take turns in every repeat, so that a drift of the machine favours
-none. On a GPU the host first gets ahead of the device, so that what is timed are kernels and not their launches.
+none.
 """
 
 from __future__ import annotations
 
 import argparse
-import contextlib
-import functools
 import json
 import os
 import statistics
 import sys
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -25,6 +23,7 @@ from typing import Any
 import torch
 from torch.profiler import ProfilerActivity, profile
 
+from paceline.bench.stopwatch import stopwatch, wait
 from paceline.config.contradictions import Facts
 from paceline.engine.attend import KERNELS
 from paceline.engine.attention import Attention, choose_attention, find_calls, flex_refusal
@@ -42,8 +41,6 @@ from paceline.workload import AttentionCall
 
 _WINDOW_MS = 20.0
 _MOST_CALLS = 20
-_AHEAD_CYCLES = 40_000_000
-"""of the GPU's clock, about 20 ms: longer than the host takes to enqueue a window"""
 
 
 @dataclass
@@ -225,11 +222,11 @@ def _fill(states: States) -> States:
 def _profile(run: Runner, device: torch.device) -> list[tuple[str, int, float]]:
     """(name, calls, own time in ms) of every kernel and operator of one forward and backward, after one that compiles and chooses."""
     run.both()
-    _wait(device)
+    wait(device)
     activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if device.type == "cuda" else [])]
     with profile(activities=activities) as profiler:
         run.both()
-        _wait(device)
+        wait(device)
     rows = []
     for event in profiler.key_averages():
         own_us = event.self_device_time_total if device.type == "cuda" else event.self_cpu_time_total
@@ -240,16 +237,16 @@ def _profile(run: Runner, device: torch.device) -> list[tuple[str, int, float]]:
 def _calibrate(run: Runner, device: torch.device) -> int:
     """How many calls fill a window."""
     run.both()
-    _wait(device)
+    wait(device)
     began = time.perf_counter()
     run.both()
-    _wait(device)
+    wait(device)
     one_ms = (time.perf_counter() - began) * 1e3
     return max(1, min(_MOST_CALLS, round(_WINDOW_MS / max(one_ms, 1e-3))))
 
 
 def _time_forward(run: Runner, device: torch.device, count: int) -> float:
-    with _stopwatch(device) as clock:
+    with stopwatch(device) as clock:
         clock.start()
         for _ in range(count):
             run.forward()
@@ -259,69 +256,13 @@ def _time_forward(run: Runner, device: torch.device, count: int) -> float:
 
 def _time_backward(run: Runner, device: torch.device, count: int) -> float:
     assert run.backward is not None
-    with _stopwatch(device) as clock:
+    with stopwatch(device) as clock:
         for _ in range(count):
             mixed = run.forward()
             clock.start()
             run.backward(mixed)
             clock.stop()
     return clock.total_ms / count
-
-
-class Stopwatch:
-    """Adds up spans of the host's time."""
-
-    def __init__(self) -> None:
-        self.total_ms = 0.0
-        self._began = 0.0
-
-    def start(self) -> None:
-        self._began = time.perf_counter()
-
-    def stop(self) -> None:
-        self.total_ms += (time.perf_counter() - self._began) * 1e3
-
-    def finish(self) -> None:
-        pass
-
-
-class DeviceStopwatch(Stopwatch):
-    """Adds up spans of the device's time, between events on its stream."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._event = functools.partial(torch.cuda.Event, enable_timing=True)
-        self._spans: list[list[torch.cuda.Event]] = []
-
-    def start(self) -> None:
-        self._spans.append([self._mark()])
-
-    def stop(self) -> None:
-        self._spans[-1].append(self._mark())
-
-    def finish(self) -> None:
-        torch.cuda.synchronize()
-        self.total_ms = sum(first.elapsed_time(last) for first, last in self._spans)
-
-    def _mark(self) -> torch.cuda.Event:
-        event = self._event()
-        event.record()
-        return event
-
-
-@contextlib.contextmanager
-def _stopwatch(device: torch.device) -> Iterator[Stopwatch]:
-    _wait(device)
-    clock = DeviceStopwatch() if device.type == "cuda" else Stopwatch()
-    if device.type == "cuda":
-        torch.cuda._sleep(_AHEAD_CYCLES)  # type: ignore[no-untyped-call]
-    yield clock
-    clock.finish()
-
-
-def _wait(device: torch.device) -> None:
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
 
 
 def _spread(values: list[float]) -> dict[str, float | int] | None:

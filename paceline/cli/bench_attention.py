@@ -103,6 +103,7 @@ def _audit(root: Path, as_json: bool) -> None:
         print(json.dumps(audit.to_record()))
         return
     table = Table("attention", "calls", "time, ms", "kernels", title="\n".join(audit.traces), title_justify="left")
+    table.columns[-1].overflow = "fold"  # a name that is cut off cannot be looked up
     for each in audit.seen:
         table.add_row(each.backend, f"{each.count:,}", f"{each.time_ms:.3f}", "\n".join(each.names))
     Console().print(table)

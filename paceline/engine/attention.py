@@ -9,7 +9,7 @@ graphs cannot differ.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -82,8 +82,12 @@ def choose_attention(
     `is_told`: the operator knows already that the request changes nothing in this recipe.
     """
     dtype = DTYPES[precision]
-    tables = _agree([find_refusals(call, dtype, ranks.device) for call in calls or [_UNKNOWN]], ranks)
-    refusals = combine(calls or [_UNKNOWN], tables, section.exclude)
+    own_tables = [find_refusals(call, dtype, ranks.device) for call in calls or [_UNKNOWN]]
+    tables, disputed = _agree(own_tables, ranks)
+    excluded = dict.fromkeys(section.exclude, "attention.exclude names it")
+    # Where one rank has a backend and another has not, none uses it.
+    ruled_out = dict.fromkeys(disputed, "not every rank's GPU has it") | excluded
+    refusals = combine(calls or [_UNKNOWN], tables, ruled_out)
     if section.impl == "flex" or {"sdpa", "eager"} <= refusals.keys():
         _ask_for_flex(refusals, ranks)
     verdict = choose_impl(section, ranks.lowest_capability(), refusals)
@@ -91,20 +95,19 @@ def choose_attention(
         what = f"attention.impl={section.impl} cannot be served here: {verdict.impl} instead"
         events.write("warning", what=what, why=verdict.reason)
     events.choice("attention.impl", section.impl, verdict.impl, verdict.reason)
-    excluded = [name for name in BACKENDS if name in section.exclude]
-    for name in excluded:
+    for name in (name for name in BACKENDS if name in excluded):
         if calls and all(name in table for table in tables):
             what = f"attention.exclude: {name!r} has no effect here"
             events.write("note", what=what, why=f"it could not be used anyway: {tables[0][name]}")
-    allowed = tuple(name for name in BACKENDS if name not in excluded)
+    allowed = tuple(name for name in BACKENDS if name not in ruled_out)
     attention = Attention(verdict.impl, (verdict.impl,) if verdict.impl in BACKENDS else allowed)
     if calls:
         _record_backends(attention, calls, tables, dtype, ranks.device, events)
     return attention
 
 
-def combine(calls: Sequence[AttentionCall], tables: Sequence[Refusals], excluded: Collection[str]) -> dict[str, str]:
-    """What cannot be had for all calls of a run, from what each backend refuses of each (`tables`)."""
+def combine(calls: Sequence[AttentionCall], tables: Sequence[Refusals], ruled_out: Refusals) -> dict[str, str]:
+    """What cannot be had for all calls of a run: from what each backend refuses of each (`tables`), and what was ruled out, with the reason."""
     refusals: dict[str, str] = {}
     for call, table in zip(calls, tables, strict=True):
         for kernel in ("eager", "sdpa", "flex"):
@@ -114,15 +117,15 @@ def combine(calls: Sequence[AttentionCall], tables: Sequence[Refusals], excluded
         for name in ("flash", "cudnn"):
             if name in table:
                 refusals.setdefault(name, f"{table[name]} ({call})")
-        if set(BACKENDS) <= {*table, *excluded}:
-            against = {name: "excluded" if name in excluded else table[name] for name in BACKENDS}
+        if set(BACKENDS) <= {*table, *ruled_out}:
+            against = {name: {**table, **ruled_out}[name] for name in BACKENDS}
             listed = ", ".join(f"{name}: {why}" for name, why in against.items())
             refusals.setdefault("sdpa", f"no backend is left ({listed}; {call})")
         if call.dropout:
             refusals.setdefault("flex", f"flex attention cannot drop attention weights ({call})")
         if call.mask != "none":
             refusals.setdefault("flex", f"flex attention takes no {call.mask} mask ({call})")
-    return refusals | {name: "attention.exclude names it" for name in excluded if name not in ("efficient", "math")}
+    return refusals | {name: why for name, why in ruled_out.items() if name not in ("efficient", "math")}
 
 
 def choose_impl(section: AttentionSection, capability: tuple[int, int] | None, refusals: Refusals) -> Verdict:
@@ -152,15 +155,18 @@ def choose_impl(section: AttentionSection, capability: tuple[int, int] | None, r
     return Verdict(impl, f"{number} < 8.0 has no flash attention" if is_old else f"{number} >= 8.0")
 
 
-def _agree(tables: list[dict[str, str]], ranks: Ranks) -> list[dict[str, str]]:
-    """What any rank's torch refuses is refused for all; the reason of another rank stays in its own log."""
-    served = [float(name not in table) for table in tables for name in BACKENDS]
-    lowest = ranks.gather_floats(served).amin(0).view(len(tables), len(BACKENDS)).tolist()
-    agreed = []
-    for table, row in zip(tables, lowest, strict=True):
-        refused = [name for name, value in zip(BACKENDS, row, strict=True) if not value]
-        agreed.append({name: table.get(name, "the GPU of another rank refuses it") for name in refused})
-    return agreed
+def _agree(tables: Sequence[Refusals], ranks: Ranks) -> tuple[list[dict[str, str]], list[str]]:
+    """(what any rank's torch refuses of each call, the backends about which ranks differ): the same on every rank, but for the words."""
+    asked = [(table, name) for table in tables for name in BACKENDS]
+    served = ranks.gather_floats([float(name not in table) for table, name in asked])
+    agreed: list[dict[str, str]] = [{} for _ in tables]
+    disputed: dict[str, None] = {}
+    for index, (table, name) in enumerate(asked):
+        column = served[:, index]
+        if not column.all():
+            agreed[index // len(BACKENDS)][name] = table.get(name, "the GPU of another rank refuses it")
+            disputed |= {name: None} if column.any() else {}
+    return agreed, list(disputed)
 
 
 def _ask_for_flex(refusals: dict[str, str], ranks: Ranks) -> None:

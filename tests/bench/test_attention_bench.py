@@ -159,3 +159,14 @@ def test_kernels_of_a_gpu_speak_before_operators(tmp_path):
     path = tmp_path / "trace.json"
     path.write_text(json.dumps({"traceEvents": events}))
     assert list(read_trace(path)) == [("void pytorch_flash::flash_fwd_kernel<>", 2, 2.0)]
+
+
+@pytest.mark.slow
+def test_the_command_measures_in_a_child_and_shows_a_table(capsys):
+    command(["sasrec", *TINY], repeats=1)
+    shown = capsys.readouterr().out
+    assert "attention.backend: sdpa → flash" in shown
+    assert "in force: flash" in shown
+    assert "a CPU has none" in shown
+    command(["sasrec", *TINY], repeats=1, as_json=True)
+    assert json.loads(capsys.readouterr().out)["calls"][0]["selected"] == ["flash"]
