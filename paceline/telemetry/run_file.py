@@ -39,6 +39,8 @@ class Attempt:
     """`key: old → new` of every setting that differs from the attempt before"""
     spent_s: float = 0.0
     """what earlier attempts of the same command took, restarts included: it counts for stop.max_hours"""
+    launch: str = ""
+    """what only the ranks of this attempt have in common, where they find each other through this file (the SDK)"""
 
 
 @dataclass
