@@ -104,8 +104,9 @@ def _check_same_run(layout: RunLayout, run: RunFile, description: Description) -
     if run.recipe != RECIPE:
         what = f"the directory belongs to a run of the recipe {run.recipe}, which Paceline itself trains"
         raise OccupiedError(what, str(layout.root), _ANOTHER)
-    new = identify(description.settings or {}, description.may_change)["values"]
-    changes = differing(run.identity.get("values", {}), new, description.may_change)
+    may_change = {*description.may_change, *run.identity.get("may_change", ())}
+    new = identify(description.settings or {}, may_change)["values"]
+    changes = differing(run.identity.get("values", {}), new, may_change)
     if changes:
         lines = [f"{key}: {old!r} → {new!r}" for key, old, new in changes]
         what = "\n    ".join(["the directory belongs to another run; different are:", *lines])

@@ -140,15 +140,18 @@ class TrackedRun:
 
     def validation(
         self,
-        step: int | None = None,
-        /,
         metrics: Mapping[str, Any] | None = None,
+        /,
         *,
+        step: int | None = None,
         split: str = "validation",
         num_samples: int | None = None,
         **values: Any,
     ) -> None:
-        """What an evaluation came to, of the model after `step` (the last one). Only rank 0 writes it."""
+        """What an evaluation came to, of the model after `step` (the last one); names that are no words go into a dictionary.
+
+        Only rank 0 writes it.
+        """
         if self._is_over or self._link is None or self._link.rows is None:
             return
         try:

@@ -100,6 +100,10 @@ class Scribe:
             if (now >= next_beat or is_last) and self._beats is not None:
                 next_beat = now + self._heartbeat_s
                 self._try(self._beat)
+        while not self._jobs.empty():  # what was said while the last ones were written
+            job = self._jobs.get()
+            if job is not None:
+                self._try(job)
         for writer in (self.events, self._beats):
             if writer is not None:
                 writer.close()

@@ -51,7 +51,11 @@ def identify(settings: Mapping[str, Any], may_change: Collection[str]) -> dict[s
         key: value for key, value in flatten(settings).items() if not _is_covered(key, may_change)
     }
     canonical = json.dumps(values, sort_keys=True, separators=(",", ":"))
-    return {"fingerprint": hashlib.sha256(canonical.encode()).hexdigest(), "values": dict(sorted(values.items()))}
+    return {
+        "fingerprint": hashlib.sha256(canonical.encode()).hexdigest(),
+        "values": dict(sorted(values.items())),
+        "may_change": sorted(may_change),
+    }
 
 
 def check_may_change(may_change: Collection[str], settings: Mapping[str, Any]) -> None:
