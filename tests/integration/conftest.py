@@ -92,9 +92,17 @@ class Zygote:
         line = self._process.stdout.readline()
         return json.loads(line) if request is not None else line.strip()
 
-    def start(self, ranks: int, argv: list[str], log: Path, plant: str | None, group: bool) -> list[int]:
+    def start(
+        self,
+        ranks: int,
+        argv: list[str],
+        log: Path,
+        plant: str | None = None,
+        group: bool = False,
+        script: Path | None = None,
+    ) -> list[int]:
         request = {"op": "start", "ranks": ranks, "argv": argv, "log": str(log), "plant": plant, "group": group}
-        return self._ask(request)
+        return self._ask(request | {"script": str(script) if script is not None else None})
 
     def wait(self, timeout_s: float) -> list[int]:
         return self._ask({"op": "wait", "timeout_s": timeout_s})

@@ -2,13 +2,14 @@
 
 A torchrun start costs five seconds, a fork a fifth of one. Each rank runs the real worker entry, as under a foreign launcher. Reads one
 JSON job per line, {"op": "start", "ranks": 3, "argv": […], "log": "dir", "plant": "nan:rank=1,step=5"}, answers with the pids; {"op": "wait"}
-answers with the exit codes (negative: a signal).
+answers with the exit codes (negative: a signal). With a "script", the ranks run that file instead of the worker.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import runpy
 import signal
 import socket
 import sys
@@ -59,11 +60,20 @@ def run_rank(job: dict, rank: int, port: int, parent: int) -> None:
         sys.argv = ["paceline.worker", *job["argv"]]
         if job.get("plant"):
             planted.plant(job["plant"], rank)
-        code = main(job["argv"])
+        code = run_script(job["script"], job["argv"]) if job.get("script") else main(job["argv"])
     finally:
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code)
+
+
+def run_script(path: str, argv: list[str]) -> int:
+    sys.argv = [path, *argv]
+    try:
+        runpy.run_path(path, run_name="__main__")
+    except SystemExit as error:
+        return int(error.code or 0)
+    return 0
 
 
 def wait(pids: list[int], timeout_s: float) -> list[int]:

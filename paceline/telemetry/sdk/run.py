@@ -21,7 +21,7 @@ from typing import Any
 from paceline.telemetry.layout import RunLayout
 from paceline.telemetry.pulse import PHASES
 from paceline.telemetry.sdk.claim import SdkClaim
-from paceline.telemetry.sdk.ending import FINISHED, Ending, ExitWatch, explain
+from paceline.telemetry.sdk.ending import Ending, ExitWatch, explain
 from paceline.telemetry.sdk.link import Link
 from paceline.telemetry.sdk.memory import gpu_in_use, memory_gib
 from paceline.telemetry.sdk.ranks import Rank
@@ -193,9 +193,9 @@ class TrackedRun:
         self._was_told = self._was_told or is_told
         return is_told
 
-    def finish(self, reason: str = "length") -> None:
-        """The training has ended well: by its length, or say why (early_stop). A second call does nothing."""
-        self._finish(FINISHED if reason == FINISHED.reason else Ending("finished", reason))
+    def finish(self, reason: str = "length", *, error: BaseException | None = None) -> None:
+        """The training has ended: by its length, or say why (early_stop); or with an error. A second call does nothing."""
+        self._finish(Ending("finished", reason) if error is None else explain(error))
 
     def __enter__(self) -> TrackedRun:
         return self
@@ -203,7 +203,7 @@ class TrackedRun:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._finish(FINISHED if error is None else explain(error))
+        self.finish(error=error)
 
     def _finish(self, ending: Ending) -> None:
         if self._is_over:
