@@ -81,7 +81,7 @@ def main() -> None:
                 state = {"model": plain.state_dict(), "optimizer": optimizer.state_dict(), "step": run.last_step}
                 torch.save(state, saved)
             run.event("checkpoint", step=run.last_step, name=saved.name)
-    print(f"rank {rank}: {run.last_step} steps, last loss {loss.item():.4f}, {run.path}")
+    print(f"rank {rank}: {run.last_step} steps, {run.path}")
     if world_size > 1:
         dist.destroy_process_group()
 

@@ -16,6 +16,7 @@ from typing import Any
 from paceline.config.nearest import nearest
 from paceline.config.sections import RunConfig
 from paceline.errors import PacelineError, UsageError
+from paceline.telemetry.run_file import SDK_RECIPE
 from paceline.workload import Recipe, Workload, check_workload
 
 ENTRY_POINTS = "paceline.recipes"
@@ -34,6 +35,9 @@ def recipe_names() -> list[str]:
 def find_recipe(name: str) -> Recipe:
     """The recipe of that name."""
     others = _others()
+    if name == SDK_RECIPE:
+        what = "this run was trained by a script of its own, which knows its model and data; Paceline does not"
+        raise UsageError(what, f"recipe: {name}", "start that script again; docs/sdk.md says what works for such a run")
     if name not in BUILT_IN and name not in others:
         names = recipe_names()
         close = nearest(name, names)

@@ -19,6 +19,9 @@ from paceline.telemetry.layout import SCHEMA, RunLayout
 STATES = ("running", "finished", "stopped", "failed")
 """finished: reached its length or stopped early by its own rule; stopped: asked to; failed: an error, exit code 2 or 4."""
 
+SDK_RECIPE = "sdk"
+"""What stands for the recipe of a loop that is not ours."""
+
 
 @dataclass
 class Attempt:

@@ -25,6 +25,11 @@ def test_an_unknown_recipe_names_the_nearest():
     assert caught.value.problems[0].do == "use sasrec"
 
 
+def test_a_run_of_the_sdk_has_no_recipe_of_ours():
+    with pytest.raises(UsageError, match="trained by a script of its own"):
+        find_recipe("sdk")
+
+
 class Whole(Workload):
     """As little as a recipe can write."""
 

@@ -25,10 +25,10 @@ from paceline.files import Lock, write_json, write_text
 from paceline.telemetry.layout import RunLayout
 from paceline.telemetry.ownership import check_foreign, close_earlier, living_owner, save_fenced
 from paceline.telemetry.pulse import create_pulse_directory, remove_pulse_directory
-from paceline.telemetry.run_file import Attempt, RunFile, load_run_file
+from paceline.telemetry.run_file import SDK_RECIPE, Attempt, RunFile, load_run_file
 from paceline.telemetry.sdk.agreement import Agreement
 from paceline.telemetry.sdk.ranks import Rank
-from paceline.telemetry.sdk.settings import RECIPE, differing, flatten, identify, read_lines, to_yaml
+from paceline.telemetry.sdk.settings import differing, flatten, identify, read_lines, to_yaml
 
 _ANOTHER = "give start_run another directory"
 
@@ -38,7 +38,7 @@ class Description:
     """What the directory will say about the run."""
 
     name: str
-    settings: Mapping[str, Any] | None
+    settings: Mapping[str, Any]
     may_change: Collection[str]
     origin: str
     """where start_run was called"""
@@ -86,11 +86,12 @@ def claim_run(layout: RunLayout, description: Description, rank: Rank) -> SdkCla
         raise living_owner(layout, f"paceline stop {layout.root}, or {_ANOTHER}")
     try:
         run = load_run_file(layout.root)
-        settings, may_change = description.settings, description.may_change
         notes: list[str] = []
         if run is None:
-            identity = identify(settings or {}, may_change)
-            run = RunFile(secrets.token_hex(6), RECIPE, description.name, paceline.__version__, time.time(), identity)
+            identity = identify(description.settings, description.may_change)
+            run = RunFile(
+                secrets.token_hex(6), SDK_RECIPE, description.name, paceline.__version__, time.time(), identity
+            )
         else:
             _check_same_run(layout, run, description)
             notes = close_earlier(run)
@@ -101,11 +102,11 @@ def claim_run(layout: RunLayout, description: Description, rank: Rank) -> SdkCla
 
 
 def _check_same_run(layout: RunLayout, run: RunFile, description: Description) -> None:
-    if run.recipe != RECIPE:
+    if run.recipe != SDK_RECIPE:
         what = f"the directory belongs to a run of the recipe {run.recipe}, which Paceline itself trains"
         raise OccupiedError(what, str(layout.root), _ANOTHER)
     may_change = {*description.may_change, *run.identity.get("may_change", ())}
-    new = identify(description.settings or {}, may_change)["values"]
+    new = identify(description.settings, may_change)["values"]
     changes = differing(run.identity.get("values", {}), new, may_change)
     if changes:
         lines = [f"{key}: {old!r} → {new!r}" for key, old, new in changes]
@@ -119,7 +120,7 @@ def _begin(
 ) -> SdkClaim:
     number = run.attempts[-1].attempt + 1 if run.attempts else 1
     pulses = create_pulse_directory(run.id, number)
-    text = to_yaml(description.settings) if description.settings is not None else None
+    text = to_yaml(description.settings)
     attempt = Attempt(number, rank.world_size, os.getpid(), time.time(), str(pulses), list(sys.orig_argv))
     attempt.launch, attempt.changed = rank.launch, _changed(layout, text)
     run.attempts.append(attempt)
@@ -128,9 +129,8 @@ def _begin(
         agreement = Agreement(pulses, create=True) if rank.world_size > 1 and rank.is_one_host else None
         # run.json first: a directory with anything else in it and no run.json is nobody's.
         save_fenced(layout, run)
-        if text is not None:
-            write_text(layout.config, text)
-            write_json(layout.origins, dict.fromkeys(flatten(description.settings or {}), description.origin))
+        write_text(layout.config, text)
+        write_json(layout.origins, dict.fromkeys(flatten(description.settings), description.origin))
         layout.stop_request.unlink(missing_ok=True)
     except BaseException:
         remove_pulse_directory(pulses)
@@ -138,13 +138,13 @@ def _begin(
     return SdkClaim(layout, run, number, pulses, agreement, notes, lock)
 
 
-def _changed(layout: RunLayout, text: str | None) -> list[str]:
+def _changed(layout: RunLayout, text: str) -> list[str]:
     """`key: old → new` of what differs from the attempt before."""
     try:
         old = read_lines(layout.config.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError):
         return []
-    return [f"{key}: {before} → {after}" for key, before, after in differing(old, read_lines(text or ""))]
+    return [f"{key}: {before} → {after}" for key, before, after in differing(old, read_lines(text))]
 
 
 def find_attempt(layout: RunLayout, rank: Rank) -> tuple[str, int] | None:
@@ -153,7 +153,7 @@ def find_attempt(layout: RunLayout, rank: Rank) -> tuple[str, int] | None:
         run = load_run_file(layout.root)
     except (OSError, UsageError):
         return None
-    if run is None or run.recipe != RECIPE or not run.attempts:
+    if run is None or run.recipe != SDK_RECIPE or not run.attempts:
         return None
     attempt = run.attempts[-1]
     if attempt.state != "running" or attempt.launch != rank.launch or attempt.world_size != rank.world_size:

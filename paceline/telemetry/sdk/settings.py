@@ -17,21 +17,23 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from paceline.errors import ConfigError
+from paceline.telemetry.run_file import SDK_RECIPE
 
-RECIPE = "sdk"
-"""What run.json calls the recipe of a loop that is not ours."""
 _PLAIN_KEY = re.compile(r"[A-Za-z_][\w.-]*")
 _NOT_PLAIN = {"null", "true", "false", "yes", "no", "on", "off", "y", "n"}
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 
 
 def plain_settings(config: Any) -> dict[str, Any]:
-    """A mapping, a dataclass or a namespace as a dictionary that JSON can hold; what it cannot is kept as its text."""
-    plain = _plain(config)
+    """A mapping, a dataclass or a namespace as a dictionary that JSON can hold; what it cannot is kept as its text.
+
+    As every configuration it names its recipe, unless it has a key of that name for something else.
+    """
+    plain = _plain({} if config is None else config)
     if not isinstance(plain, dict):
         what = f"a configuration is a dictionary, not {type(config).__name__}"
         raise ConfigError(what, "start_run(config=…)", "give a dictionary, a dataclass, or vars(arguments)")
-    return plain
+    return {"recipe": SDK_RECIPE} | plain
 
 
 def flatten(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -47,9 +49,7 @@ def flatten(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 def identify(settings: Mapping[str, Any], may_change: Collection[str]) -> dict[str, Any]:
     """What makes this run this run: every value, but for those that may change from one attempt to the next."""
-    values = {"recipe": RECIPE} | {
-        key: value for key, value in flatten(settings).items() if not _is_covered(key, may_change)
-    }
+    values = {key: value for key, value in flatten(settings).items() if not _is_covered(key, may_change)}
     canonical = json.dumps(values, sort_keys=True, separators=(",", ":"))
     return {
         "fingerprint": hashlib.sha256(canonical.encode()).hexdigest(),

@@ -46,8 +46,8 @@ def start_run(
     _check_numbers(start_step=start_step, start_samples=start_samples, total_steps=total_steps, heartbeat_s=heartbeat_s)
     if log_every < 1:
         raise UsageError(f"log_every={log_every} must be at least 1", "start_run", "give a number of steps")
-    settings = None if config is None else plain_settings(config)
-    check_may_change(may_change, settings or {})
+    settings = plain_settings(config)
+    check_may_change(may_change, settings)
     place = find_rank(rank, world_size)
     layout = RunLayout(Path(out).absolute())
     claim, is_writing = None, True

@@ -76,7 +76,7 @@ def test_the_directory_reads_like_a_native_one(tmp_path: Path) -> None:
     assert set(read_json(mine.layout.run)) >= set(read_json(native.layout.run))
     assert set(read_json(mine.layout.environment)) == set(read_json(native.layout.environment))
     assert read_json(mine.layout.origins)["model.width"].startswith("start_run at test_run.py:")
-    assert mine.layout.config.read_text() == "lr: 0.1\nmodel:\n  width: 8\nepochs: 1\n"
+    assert mine.layout.config.read_text() == 'recipe: "sdk"\nlr: 0.1\nmodel:\n  width: 8\nepochs: 1\n'
 
     assert [list(row) for row in mine.metrics] == [list(METRICS_COLUMNS)] * 3 == [list(native.metrics[0])] * 3
     assert [(row["step"], row["window_steps"], row["samples"]) for row in mine.metrics] == [

@@ -63,6 +63,8 @@ def test_what_python_has_besides_dictionaries() -> None:
     assert flatten(settings)["model.width"] == 2
     # The same object at another address is the same setting.
     assert settings["thing"] == plain_settings({"thing": Other()})["thing"]
+    assert plain_settings(None) == {"recipe": "sdk"}
+    assert plain_settings({"recipe": "cake"}) == {"recipe": "cake"}
     with pytest.raises(ConfigError, match="not list"):
         plain_settings([1])
 
@@ -73,11 +75,11 @@ def test_values_are_found_again_by_their_dotted_keys() -> None:
 
 
 def test_identity_is_everything_but_what_may_change() -> None:
-    one = identify({"lr": 0.1, "train": {"epochs": 2, "batch": 3}}, ["train.epochs"])
+    one = identify({"recipe": "sdk", "lr": 0.1, "train": {"epochs": 2, "batch": 3}}, ["train.epochs"])
     assert one["values"] == {"lr": 0.1, "recipe": "sdk", "train.batch": 3}
-    other = identify({"train": {"batch": 3, "epochs": 9}, "lr": 0.1}, ["train.epochs"])
+    other = identify({"train": {"batch": 3, "epochs": 9}, "recipe": "sdk", "lr": 0.1}, ["train.epochs"])
     assert one["fingerprint"] == other["fingerprint"] != identify({"lr": 0.2}, [])["fingerprint"]
-    assert identify({"train": {"epochs": 2}, "trainer": 1}, ["train"])["values"] == {"recipe": "sdk", "trainer": 1}
+    assert identify({"train": {"epochs": 2}, "trainer": 1}, ["train"])["values"] == {"trainer": 1}
     assert differing({"a": 1, "b": 2}, {"a": 1, "b": 3, "c": 4}, ["c"]) == [("b", 2, 3)]
 
 
