@@ -1,16 +1,19 @@
 """What the engine asks of a recipe, and nothing more; annotations only, so that importing this file does not import torch.
 
 A recipe is registered as a `Recipe` (no torch: its name, its configuration schema, where its workload lives, what identifies its data)
-and builds a `Workload` in the worker process.
+and builds a `Workload` in the worker process. A recipe's classes may inherit from `Workload` and `SampleSet`: what has a default here then
+need not be written. docs/recipes.md shows a whole one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from paceline.config.sections import RunConfig
+from paceline.errors import UsageError
 
 if TYPE_CHECKING:
     import numpy as np
@@ -41,7 +44,7 @@ class SampleSet(Protocol):
 
     def on_device(self, device: torch.device) -> SampleSet | None:
         """The same samples, kept on the device and fetched there; None: they are fetched on the host, by loader processes if asked."""
-        ...
+        return None
 
 
 @dataclass(frozen=True)
@@ -131,11 +134,11 @@ class Workload(Protocol):
     objective: Objective
     metric_names: Sequence[str]
     """what `metrics` returns, in the order of validation.csv's columns"""
-    unit: str
+    unit: str = "samples"
     """what throughput counts besides samples: items, tokens, audio seconds"""
     splits: Sequence[str]
     """evaluation sets; the first one decides (best, early stop), the others are evaluated once at the end"""
-    has_static_shapes: bool
+    has_static_shapes: bool = False
     """on a GPU, batches of as many samples are flat dictionaries of tensors of the same shapes, and `loss` neither waits for the device
     nor looks at values on the host: what a CUDA graph asks for"""
 
@@ -156,7 +159,7 @@ class Workload(Protocol):
 
     def units(self, ids: Sequence[int]) -> int:
         """How many units of throughput these training samples hold, counted on the host."""
-        ...
+        return len(ids)
 
     def predict(self, model: torch.nn.Module, batch: Batch) -> Mapping[str, torch.Tensor]:
         """Per-sample outputs of an evaluation batch (first dimension: samples), small enough to gather from all ranks."""
@@ -168,22 +171,53 @@ class Workload(Protocol):
 
     def baseline(self, split: str, num_samples: int) -> tuple[str, Mapping[str, float]] | None:
         """The name of a trivial model that every trained one must beat, and its metrics on the first samples of a split; or None."""
-        ...
+        return None
 
     def observe(self, model: torch.nn.Module) -> Mapping[str, float]:
         """Figures about the model worth a line at each evaluation of the deciding split; empty where there are none.
 
         Asked of one rank alone: no collectives.
         """
-        ...
+        return {}
 
     def step_flops(self, num_units: int) -> float | None:
         """Floating-point operations of forward and backward for so many units; None where unknown."""
-        ...
+        return None
 
     def details(self) -> Mapping[str, Any]:
         """Sizes worth printing: items, users, longest sequence …"""
-        ...
+        return {}
+
+
+_REQUIRED = ("build_model", "train_set", "evaluation_set", "loss", "predict", "metrics")
+
+
+def check_workload(workload: Workload, recipe: str) -> Workload:
+    """The same; UsageError, for the author of the recipe, where it is not what the engine will ask of it."""
+    where = f"{type(workload).__module__}.{type(workload).__qualname__}, built by the recipe {recipe}"
+    asked = {*Workload.__annotations__, *(name for name in vars(Workload) if not name.startswith("_"))}
+    # Inherited, but without a body: whoever calls it gets None.
+    empty = {name for name in _REQUIRED if getattr(type(workload), name, None) is getattr(Workload, name)}
+    missing = sorted(name for name in asked if not hasattr(workload, name) or name in empty)
+    if missing:
+        do = (
+            "write them, and inherit from paceline.workload.Workload for those that have a default; see docs/recipes.md"
+        )
+        raise UsageError(f"the workload has no {', '.join(missing)}", where, do)
+    objective = workload.objective
+    if objective.metric not in workload.metric_names or objective.direction not in ("max", "min"):
+        what = f"the objective {objective.metric} ({objective.direction}) is none of the metrics ({', '.join(workload.metric_names)})"
+        raise UsageError(what, where, "name one of metric_names, and max or min")
+    return workload
+
+
+def check_metrics(workload: Workload, split: str, found: Mapping[str, float]) -> dict[str, float]:
+    """The same; UsageError, for the author of the recipe, where they are not those that validation.csv has columns for."""
+    if set(found) != set(workload.metric_names):
+        where = f"{type(workload).__module__}.{type(workload).__qualname__}.metrics({split!r}, …)"
+        what = f"the metrics are {', '.join(found)}, and metric_names says {', '.join(workload.metric_names)}"
+        raise UsageError(what, where, "return every one of metric_names, and no other")
+    return dict(found)
 
 
 @dataclass(frozen=True)
@@ -200,6 +234,8 @@ class Recipe:
     """further `errors.Problem`s of a configuration that types alone cannot see"""
     find_idle: Callable[[Any, Collection[str]], Iterable[tuple[str, str]]] = lambda config, given: ()
     """(key, reason) of the recipe's own keys that somebody gave and that change nothing"""
+    config_file: Path | None = None
+    """the YAML that the recipe's name stands for, where it does not lie in configs/; None: the defaults of the schema"""
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from paceline.engine.precision import Precision
 from paceline.engine.ranks import Ranks
 from paceline.engine.stop import StopWatch
 from paceline.engine.strategies.base import Strategy
-from paceline.workload import Draw, SampleSet, Workload
+from paceline.workload import Draw, SampleSet, Workload, check_metrics
 
 
 class Evaluator:
@@ -61,7 +61,7 @@ class Evaluator:
                 if self._agreed_to_stop():
                     return None
         outputs = self._gather(mine, num_samples, block)
-        return dict(self._workload.metrics(split, outputs))
+        return check_metrics(self._workload, split, self._workload.metrics(split, outputs))
 
     def _place(self, split: str) -> SampleSet:
         """The split's samples, on the device where they can be: sent there once."""

@@ -22,19 +22,17 @@ from typing import Any
 
 import paceline
 from paceline.config.changes import Change, changed_settings, load_settings
-from paceline.errors import OccupiedError
 from paceline.files import Lock, storage_errors, write_json, write_text
 from paceline.launch.description import RunDescription
-from paceline.launch.occupied import check_foreign, check_same_run, living_owner
+from paceline.launch.occupied import check_same_run
 from paceline.launch.origin import Origin
 from paceline.launch.orphans import end_orphans
 from paceline.telemetry.events import EventLog
 from paceline.telemetry.layout import RunLayout
+from paceline.telemetry.ownership import check_foreign, close_earlier, living_owner, save_fenced
 from paceline.telemetry.pulse import create_pulse_directory, remove_pulse_directory
 from paceline.telemetry.run_file import Attempt, RunFile, load_run_file
 
-LAUNCHER_KILLED = "its launcher was killed"
-_FENCE_S = 10.0
 _ORPHAN_WAIT_S = 5.0
 
 
@@ -95,11 +93,12 @@ def claim_run(
     layout = RunLayout(root.absolute())
     with storage_errors(root):
         root.mkdir(parents=True, exist_ok=True)
-        check_foreign(layout)
+        check_foreign(layout, "choose an empty or new directory with --out DIR")
         lock = Lock(layout.owner_lock)
         if not lock.acquire_within(0.3):  # `paceline stop` looks at the lock by touching it
             lock.release()
-            raise living_owner(layout)
+            do = f"paceline stop {layout.root}, or choose another directory with --out DIR"
+            raise living_owner(layout, do)
     try:
         run = load_run_file(layout.root)
         if run is None:
@@ -112,7 +111,7 @@ def claim_run(
             lock.release()
             return AlreadyFinished(layout, run, [str(change) for change in changed])
         with storage_errors(root):
-            notes = [*end_orphans(layout, run, wait_s=orphan_wait_s), *_close_earlier(run)]
+            notes = [*end_orphans(layout, run, wait_s=orphan_wait_s), *close_earlier(run)]
             return _begin_attempt(layout, run, description, world_size, changed, lock, notes)
     except BaseException:
         lock.release()
@@ -160,7 +159,7 @@ def _begin_attempt(
     run.state, run.reason = "running", ""
     try:
         # run.json first: a directory with anything else in it and no run.json is nobody's.
-        _save_fenced(layout, run)
+        save_fenced(layout, run)
         write_text(layout.config, description.config_text)
         write_json(layout.origins, description.origins)
         layout.stop_request.unlink(missing_ok=True)
@@ -170,21 +169,6 @@ def _begin_attempt(
         remove_pulse_directory(pulses)
         raise
     return Claim(layout, run, number, pulses, notes, lock)
-
-
-def _save_fenced(layout: RunLayout, run: RunFile) -> None:
-    """Begins the attempt for everybody who reads run.json, at a moment at which nobody makes a checkpoint visible."""
-    fence = Lock(layout.attempt_lock)
-    try:
-        if not fence.acquire_within(_FENCE_S):
-            raise OccupiedError(
-                f"a process of an earlier attempt has held a lock of this run for {_FENCE_S:.0f} s",
-                str(layout.attempt_lock),
-                f"see who holds it with: fuser -v {layout.attempt_lock}",
-            )
-        run.save(layout)
-    finally:
-        fence.release()
 
 
 def _record_changes(layout: RunLayout, run: RunFile, changed: list[Change]) -> None:
@@ -202,17 +186,3 @@ def _record_changes(layout: RunLayout, run: RunFile, changed: list[Change]) -> N
     events = EventLog(layout.events, "launcher", number)
     events.write("note", **fields)
     events.close()
-
-
-def _close_earlier(run: RunFile) -> list[str]:
-    """Ends the books of earlier attempts; what one says to the operator."""
-    for attempt in run.attempts:
-        remove_pulse_directory(Path(attempt.pulses))
-        if attempt.state == "running":
-            attempt.state, attempt.reason, attempt.ended = "failed", LAUNCHER_KILLED, None
-    if not run.attempts:
-        return []
-    last = run.attempts[-1]
-    how = f"{last.state}: {last.reason}" if last.reason and last.reason != last.state else last.state
-    reached = f" at step {last.step}" if last.step is not None else ""
-    return [f"attempt {last.attempt} of this run ended{reached} ({how})"]

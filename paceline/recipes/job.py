@@ -121,7 +121,10 @@ def _base(target: str) -> tuple[Recipe, Layer]:
     names = sorted({*recipe_names(), *shipped_names()})
     shipped = _SHIPPED / f"{target}.yaml"
     if target in names and not shipped.is_file():
-        return find_recipe(target), Layer({"recipe": Entry(target, f"argument '{target}'")})
+        recipe = find_recipe(target)
+        if recipe.config_file is not None:
+            return _read(recipe.config_file, f"{recipe.config_file.parent.name}/{recipe.config_file.name}")
+        return recipe, Layer({"recipe": Entry(target, f"argument '{target}'")})
     if target in names:
         return _read(shipped, f"configs/{target}.yaml")
     path = Path(target)

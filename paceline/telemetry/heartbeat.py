@@ -18,6 +18,20 @@ from paceline.files import LineWriter
 from paceline.telemetry.layout import SCHEMA
 
 
+class BeatWriter:
+    """Writes beats of one rank in one attempt."""
+
+    def __init__(self, path: Path, rank: int, attempt: int) -> None:
+        self._lines = LineWriter(path)
+        self._head = {"rank": rank, "host": socket.gethostname(), "pid": os.getpid(), "attempt": attempt}
+
+    def write(self, fields: dict[str, Any]) -> None:
+        self._lines.write_record({"v": SCHEMA, "time": time.time()} | self._head | fields)
+
+    def close(self) -> None:
+        self._lines.close()
+
+
 class Heartbeat:
     """Writes what `collect` returns every `interval_s`, and once at the start and at the end.
 
@@ -27,8 +41,7 @@ class Heartbeat:
     def __init__(
         self, path: Path, rank: int, attempt: int, interval_s: float, collect: Callable[[], dict[str, Any]]
     ) -> None:
-        self._lines = LineWriter(path)
-        self._head = {"rank": rank, "host": socket.gethostname(), "pid": os.getpid(), "attempt": attempt}
+        self._beats = BeatWriter(path, rank, attempt)
         self._interval_s = interval_s
         self._collect = collect
         self._ended = threading.Event()
@@ -50,9 +63,9 @@ class Heartbeat:
             while not is_last:
                 # Asked before collecting: the last beat shows how things stand after the request to end.
                 is_last = self._ended.is_set()
-                self._lines.write_record({"v": SCHEMA, "time": time.time()} | self._head | self._collect())
+                self._beats.write(self._collect())
                 self._ended.wait(self._interval_s)
         except Exception as error:
             self.error = error
         finally:
-            self._lines.close()
+            self._beats.close()

@@ -19,8 +19,22 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-PHASES = ("start", "data", "forward", "backward", "optimizer", "evaluate", "check", "log", "end", "checkpoint")
-"""What a rank can be doing; the index is what the record holds, so new ones are added at the end."""
+PHASES = (
+    "start",
+    "data",
+    "forward",
+    "backward",
+    "optimizer",
+    "evaluate",
+    "check",
+    "log",
+    "end",
+    "checkpoint",
+    "compile",
+    "step",
+)
+"""What a rank can be doing; the index is what the record holds, so new ones are added at the end. `step`: somewhere in
+a step, of a loop that does not tell its phases."""
 
 _SHARED_MEMORY = Path("/dev/shm")
 _NAME = re.compile(r"paceline-\w+-\d+")

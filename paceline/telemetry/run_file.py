@@ -20,6 +20,9 @@ from paceline.telemetry.layout import SCHEMA, RunLayout
 STATES = ("running", "finished", "stopped", "failed")
 """finished: reached its length or stopped early by its own rule; stopped: asked to; failed: an error, exit code 2 or 4."""
 
+SDK_RECIPE = "sdk"
+"""What stands for the recipe of a loop that is not ours."""
+
 _KINDS: dict[str, type | tuple[type, ...]] = {
     "str": str,
     "int": int,
@@ -52,6 +55,8 @@ class Attempt:
     """`key: old → new` of every setting that differs from the attempt before"""
     spent_s: float = 0.0
     """what earlier attempts of the same command took, restarts included: it counts for stop.max_hours"""
+    launch: str = ""
+    """what only the ranks of this attempt have in common, where they find each other through this file (the SDK)"""
 
 
 @dataclass

@@ -92,9 +92,17 @@ class Zygote:
         line = self._process.stdout.readline()
         return json.loads(line) if request is not None else line.strip()
 
-    def start(self, ranks: int, argv: list[str], log: Path, plant: str | None, group: bool) -> list[int]:
+    def start(
+        self,
+        ranks: int,
+        argv: list[str],
+        log: Path,
+        plant: str | None = None,
+        group: bool = False,
+        script: Path | None = None,
+    ) -> list[int]:
         request = {"op": "start", "ranks": ranks, "argv": argv, "log": str(log), "plant": plant, "group": group}
-        return self._ask(request)
+        return self._ask(request | {"script": str(script) if script is not None else None})
 
     def call(self, ranks: int, function: str, log: Path, timeout_s: float = 60) -> None:
         """`module:function` of the tests, called with `Ranks` on so many of them; fails with what they printed."""

@@ -2,7 +2,8 @@
 
 A torchrun start costs five seconds, a fork a fifth of one. Each rank runs the real worker entry, as under a foreign launcher. Reads one
 JSON job per line, {"op": "start", "ranks": 3, "argv": […], "log": "dir", "plant": "nan:rank=1,step=5"}, answers with the pids; {"op": "wait"}
-answers with the exit codes (negative: a signal). With "call": "module:function" the ranks join and run that instead of the worker.
+answers with the exit codes (negative: a signal). With "call": "module:function" the ranks join and run that instead of the worker; with a
+"script", that file.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import importlib
 import json
 import os
+import runpy
 import signal
 import socket
 import sys
@@ -64,7 +66,10 @@ def run_rank(job: dict, rank: int, port: int, parent: int) -> None:
         sys.argv = ["paceline.worker", *job["argv"]]
         if job.get("plant"):
             planted.plant(job["plant"], rank)
-        code = call(job["call"]) if job.get("call") else main(job["argv"])
+        if job.get("script"):
+            code = run_script(job["script"], job["argv"])
+        else:
+            code = call(job["call"]) if job.get("call") else main(job["argv"])
     finally:
         sys.stdout.flush()
         sys.stderr.flush()
@@ -82,6 +87,15 @@ def call(name: str) -> int:
     except BaseException:
         traceback.print_exc()
         return 1
+
+
+def run_script(path: str, argv: list[str]) -> int:
+    sys.argv = [path, *argv]
+    try:
+        runpy.run_path(path, run_name="__main__")
+    except SystemExit as error:
+        return int(error.code or 0)
+    return 0
 
 
 def wait(pids: list[int], timeout_s: float) -> list[int]:

@@ -10,11 +10,12 @@ import pytest
 
 from paceline.errors import OccupiedError, StorageError, UsageError
 from paceline.files import Lock, read_records
-from paceline.launch import claim as claim_module
-from paceline.launch.claim import LAUNCHER_KILLED, AlreadyFinished, Claim, claim_run
+from paceline.launch.claim import AlreadyFinished, Claim, claim_run
 from paceline.launch.description import RunDescription
 from paceline.launch.origin import Origin
+from paceline.telemetry import ownership
 from paceline.telemetry.layout import RunLayout
+from paceline.telemetry.ownership import OWNER_KILLED
 from paceline.telemetry.run_file import load_run_file
 from paceline.telemetry.stop_request import write_stop_request
 
@@ -108,8 +109,8 @@ def test_an_attempt_whose_launcher_was_killed_is_closed_and_the_next_begins(tmp_
     second = claim(tmp_path)
     assert second.attempt == 2
     assert [a.state for a in second.run.attempts] == ["failed", "running"]
-    assert second.run.attempts[0].reason == LAUNCHER_KILLED
-    assert second.notes == [f"attempt 1 of this run ended (failed: {LAUNCHER_KILLED})"]
+    assert second.run.attempts[0].reason == OWNER_KILLED
+    assert second.notes == [f"attempt 1 of this run ended (failed: {OWNER_KILLED})"]
     assert not second.layout.stop_request.exists()
     assert not first.pulses.exists()
     assert second.pulses.is_dir()
@@ -152,7 +153,7 @@ def test_an_attempt_begins_when_nobody_makes_a_checkpoint_visible(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ended(tmp_path, "stopped")
-    monkeypatch.setattr(claim_module, "_FENCE_S", 0.1)
+    monkeypatch.setattr(ownership, "_FENCE_S", 0.1)
     fence = Lock(RunLayout(tmp_path).attempt_lock)
     assert fence.acquire()
     with pytest.raises(OccupiedError, match="earlier attempt"):

@@ -1,0 +1,1 @@
+"""A Paceline recipe that forecasts the next point of a noisy wave."""

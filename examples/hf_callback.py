@@ -1,0 +1,154 @@
+"""A Hugging Face Trainer that writes a Paceline run directory, through a callback of forty lines.
+
+    pip install transformers accelerate
+    python examples/hf_callback.py --out runs/hf
+    torchrun --nproc-per-node 2 examples/hf_callback.py --out runs/hf-2
+
+The Trainer tells its loss where it logs: the mean over its `logging_steps`, which are also the windows of metrics.csv.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+
+from paceline import start_run
+
+
+class PacelineCallback(TrainerCallback):
+    """Tells steps, evaluations and the end of a Trainer; on every rank."""
+
+    def __init__(self, out: str | Path, config: dict[str, Any] | None = None) -> None:
+        self._out, self._config = out, config
+        self._evaluation, self._is_evaluating = contextlib.ExitStack(), False
+
+    def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
+        self._run = start_run(
+            self._out,
+            self._config,
+            start_step=state.global_step,
+            total_steps=state.max_steps,
+            log_every=int(args.logging_steps),
+        )
+        self._samples = args.train_batch_size * args.gradient_accumulation_steps
+
+    def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
+        if not control.should_log:  # else on_log follows, and knows the loss
+            self._step(state)
+        control.should_training_stop |= self._run.should_stop
+
+    def on_log(
+        self,
+        args: TrainingArguments,
+        state: TrainerState,
+        control: TrainerControl,
+        logs: dict[str, Any] | None = None,
+        **_: Any,
+    ) -> None:
+        if logs is not None and "loss" in logs:
+            self._step(state, logs["loss"], logs.get("learning_rate"), logs.get("grad_norm"))
+
+    def on_prediction_step(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any
+    ) -> None:
+        if not self._is_evaluating:  # its first batch
+            self._is_evaluating = True
+            self._evaluation.enter_context(self._run.phase("evaluate"))
+
+    def on_evaluate(
+        self,
+        args: TrainingArguments,
+        state: TrainerState,
+        control: TrainerControl,
+        metrics: dict[str, float] | None = None,
+        **_: Any,
+    ) -> None:
+        own = {name.removeprefix("eval_"): value for name, value in (metrics or {}).items() if name.startswith("eval_")}
+        pace = ("runtime", "samples_per_second", "steps_per_second")
+        self._run.validation({name: own[name] for name in own if name not in pace}, step=state.global_step)
+        self._evaluation.close()
+        self._is_evaluating = False
+
+    def on_train_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
+        self._step(state)
+        self._run.finish()
+
+    def _step(self, state: TrainerState, loss: Any = None, lr: Any = None, grad_norm: Any = None) -> None:
+        if state.global_step > self._run.last_step:
+            self._run.step(
+                loss,
+                samples=self._samples,
+                step=state.global_step,
+                epoch=int(state.epoch or 0),
+                lr=lr,
+                grad_norm=grad_norm,
+            )
+
+
+class Classifier(nn.Module):
+    """Which side of a curved border a point lies on; in the form that the Trainer expects."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(nn.Linear(16, 64), nn.ReLU(), nn.Linear(64, 2))
+
+    def forward(self, points: torch.Tensor, labels: torch.Tensor) -> dict[str, torch.Tensor]:
+        logits = self.layers(points)
+        return {"loss": nn.functional.cross_entropy(logits, labels), "logits": logits}
+
+
+class Points(torch.utils.data.Dataset[dict[str, torch.Tensor]]):
+    """Generated points with their labels."""
+
+    def __init__(self, num_samples: int, seed: int) -> None:
+        self.points = torch.randn(num_samples, 16, generator=torch.Generator().manual_seed(seed))
+        self.labels = (self.points[:, 0] * self.points[:, 1] + self.points[:, 2] > 0).long()
+
+    def __len__(self) -> int:
+        return len(self.points)
+
+    def __getitem__(self, index: int) -> dict[str, torch.Tensor]:
+        return {"points": self.points[index], "labels": self.labels[index]}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--out", type=Path, default=Path("runs/hf"))
+    parser.add_argument("--steps", type=int, default=60)
+    parser.add_argument("--lr", type=float, default=0.01)
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        settings = TrainingArguments(
+            output_dir=folder,
+            max_steps=arguments.steps,
+            per_device_train_batch_size=64,
+            learning_rate=arguments.lr,
+            logging_steps=10,
+            eval_strategy="steps",
+            eval_steps=30,
+            save_strategy="no",
+            report_to=[],
+            disable_tqdm=True,
+            use_cpu=True,
+            seed=0,
+        )
+        trainer = Trainer(
+            model=Classifier(),
+            args=settings,
+            train_dataset=Points(4096, seed=1),
+            eval_dataset=Points(1024, seed=2),
+            compute_metrics=lambda found: {"accuracy": float((found.predictions.argmax(1) == found.label_ids).mean())},
+            callbacks=[PacelineCallback(arguments.out, {"lr": arguments.lr})],
+        )
+        trainer.train()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,73 @@
+"""The examples of the SDK, run as they stand: a plain loop, a Hugging Face Trainer, a Lightning Trainer."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from paceline.telemetry.reader import Run, read_run
+from tests.integration.conftest import WITHOUT_GPU, Zygote
+
+ROOT = Path(__file__).parents[2]
+EXAMPLES = ROOT / "examples"
+
+
+def assert_whole(run: Run, ranks: int, steps: int) -> None:
+    """It says of itself what a native run would."""
+    attempt = run.run.attempts[-1]
+    assert (attempt.state, attempt.reason, attempt.step, attempt.world_size) == ("finished", "length", steps, ranks)
+    assert run.events_of("warning") == []
+    assert [row["step"] for row in run.metrics] == list(range(10, steps + 1, 10))
+    assert run.metrics[-1]["samples"] == steps * 64 * ranks
+    assert run.metrics[-1]["loss"] < run.metrics[0]["loss"]
+    assert all(row["step_ms"] > 0 and row["samples_per_s"] > 0 and row["lr"] > 0 for row in run.metrics)
+    assert run.validation[-1]["step"] == steps
+    for rank in range(ranks):
+        last = run.beats(rank)[-1]
+        assert (last["step"], last["phase"], last["attempt"]) == (steps, "end", attempt.attempt)
+
+
+def test_a_plain_loop_on_one_rank_on_two_and_once_more(zygote: Zygote, tmp_path: Path) -> None:
+    def train(name: str, ranks: int, steps: int) -> Run:
+        argv = ["--out", str(tmp_path / name), "--steps", str(steps)]
+        zygote.start(ranks, argv, tmp_path, script=EXAMPLES / "plain_loop.py")
+        codes = zygote.wait(60)
+        assert codes == [0] * ranks, [path.read_text() for path in tmp_path.glob("console_*.log")]
+        return read_run(tmp_path / name)
+
+    assert_whole(train("alone", 1, 50), 1, 50)
+    first = train("two", 2, 50)
+    assert_whole(first, 2, 50)
+    assert first.validation[-1]["accuracy"] > 0.7
+    again = train("two", 2, 80)
+    assert_whole(again, 2, 80)
+    assert [row["attempt"] for row in again.metrics] == [1] * 5 + [2] * 3
+    assert again.run.attempts[1].changed == ["steps: 50 → 80"]
+    assert all(again.metrics[-1][f"{phase}_ms"] > 0 for phase in ("data", "forward", "backward", "optimizer"))
+
+
+def run_example(name: str, *arguments: str, cwd: Path) -> None:
+    environment = WITHOUT_GPU | {"PYTHONPATH": str(ROOT), "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, str(EXAMPLES / name), *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=110, cwd=cwd, env=environment, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("module", "name", "metric"),
+    [("transformers", "hf_callback.py", "accuracy"), ("lightning", "lightning_callback.py", "val_accuracy")],
+)
+def test_a_trainer_of_others(tmp_path: Path, module: str, name: str, metric: str) -> None:
+    reason = f"{module} is not installed; `pip install -e '.[examples]'` brings it"
+    pytest.importorskip(module, reason=reason)
+    run_example(name, "--out", "run", cwd=tmp_path)
+    found = read_run(tmp_path / "run")
+    assert_whole(found, 1, 60)
+    assert [row["step"] for row in found.validation] == [30, 60]
+    assert found.validation[-1][metric] > found.validation[0][metric] > 0.6
+    assert sorted(os.listdir(tmp_path)) == ["run"]
