@@ -24,12 +24,12 @@ import paceline
 from paceline.config.changes import Change, changed_settings, load_settings
 from paceline.files import Lock, storage_errors, write_json, write_text
 from paceline.launch.description import RunDescription
-from paceline.launch.occupied import check_same_run
+from paceline.launch.occupied import check_foreign, check_same_run, living_owner
 from paceline.launch.origin import Origin
 from paceline.launch.orphans import end_orphans
 from paceline.telemetry.events import EventLog
 from paceline.telemetry.layout import RunLayout
-from paceline.telemetry.ownership import check_foreign, close_earlier, living_owner, save_fenced
+from paceline.telemetry.ownership import close_earlier, save_fenced
 from paceline.telemetry.pulse import create_pulse_directory, remove_pulse_directory
 from paceline.telemetry.run_file import Attempt, RunFile, load_run_file
 
@@ -93,12 +93,11 @@ def claim_run(
     layout = RunLayout(root.absolute())
     with storage_errors(root):
         root.mkdir(parents=True, exist_ok=True)
-        check_foreign(layout, "choose an empty or new directory with --out DIR")
+        check_foreign(layout)
         lock = Lock(layout.owner_lock)
         if not lock.acquire_within(0.3):  # `paceline stop` looks at the lock by touching it
             lock.release()
-            do = f"paceline stop {layout.root}, or choose another directory with --out DIR"
-            raise living_owner(layout, do)
+            raise living_owner(layout)
     try:
         run = load_run_file(layout.root)
         if run is None:

@@ -9,8 +9,17 @@ from paceline.config.changes import find_changes, list_changes
 from paceline.errors import OccupiedError
 from paceline.launch.description import RunDescription
 from paceline.launch.origin import Origin
+from paceline.telemetry import ownership
 from paceline.telemetry.layout import RunLayout
 from paceline.telemetry.run_file import RunFile
+
+
+def check_foreign(layout: RunLayout) -> None:
+    ownership.check_foreign(layout, "choose an empty or new directory with --out DIR")
+
+
+def living_owner(layout: RunLayout) -> OccupiedError:
+    return ownership.living_owner(layout, f"paceline stop {layout.root}, or choose another directory with --out DIR")
 
 
 def check_same_run(layout: RunLayout, run: RunFile, description: RunDescription, origin: Origin) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import psutil
 
-from paceline.launch.hardware import cpu_count
+from paceline.cores import cpu_count
 from paceline.preflight.check import Check, fail, ok, warn
 from paceline.preflight.subject import Subject
 
