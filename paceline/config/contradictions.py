@@ -70,6 +70,13 @@ def _check_graph(config: RunConfig, given: _Given, facts: Facts) -> Iterator[Pro
             given.where("parallel.static_graph", *keys),
             f"set parallel.static_graph=false, or {do}",
         )
+    if config.train.compile.enabled:
+        yield Problem(
+            "parallel.static_graph=true cannot be combined with train.compile.enabled=true "
+            "(what is compiled is tried without exchanging gradients, which a static graph does not allow)",
+            given.where("parallel.static_graph", "train.compile.enabled"),
+            "set parallel.static_graph=false",
+        )
     if config.parallel.find_unused:
         yield Problem(
             "parallel.static_graph=true cannot be combined with parallel.find_unused=true "

@@ -109,6 +109,18 @@ class LrScaling(Section):
     base_batch: int | None = key(None, "The global batch that optimizer.lr was chosen for.", IDENTITY, ge=1)
 
 
+class Compile(Section):
+    enabled: Bool = key(
+        False, "Compile the model's forward and backward with torch.compile; what cannot be compiled runs eagerly.", NUMERICS
+    )
+    mode: Literal["default", "max-autotune-no-cudagraphs"] = key(
+        "default", "How long the compiler searches; CUDA graphs are train.graph's, which records what was compiled.", NUMERICS
+    )
+    dynamic: Literal["auto"] | Bool = key(
+        "auto", "Kernels for any shape; auto: not where the recipe's batches keep their shapes.", NUMERICS
+    )
+
+
 class Train(Section):
     global_batch: int = key(128, "Samples per optimizer step, over all ranks: the invariant.", IDENTITY, ge=1)
     micro_batch: int | None = key(
@@ -126,6 +138,7 @@ class Train(Section):
     graph: Literal["auto"] | Bool = key(
         "auto", "Replay forward and backward as one CUDA graph; auto: where shapes allow it.", NUMERICS
     )
+    compile: Compile = key(Compile(), "torch.compile.")
     nonfinite: Literal["stop", "skip"] = key(
         "stop",
         "On a loss or gradient that is not a number: stop, or leave the step out and go on. Neither updates the weights.",

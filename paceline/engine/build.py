@@ -8,6 +8,7 @@ from paceline.config.sections import Best
 from paceline.engine.attention import choose_attention
 from paceline.engine.checkpoint.saver import Saver
 from paceline.engine.checkpoint.start import Start, choose_start
+from paceline.engine.compilation import Compilation, choose_dynamic
 from paceline.engine.context import Context
 from paceline.engine.device_stats import peak_flops
 from paceline.engine.effects import find_ineffective
@@ -20,6 +21,7 @@ from paceline.engine.precision import build_precision
 from paceline.engine.seeding import make_deterministic, seed_model
 from paceline.engine.state import TrainState
 from paceline.engine.step import TrainStep
+from paceline.engine.strategies.base import Strategy
 from paceline.engine.strategies.choice import build_strategy
 from paceline.engine.timing import build_timer
 from paceline.engine.trainer import Trainer
@@ -71,8 +73,14 @@ def build_trainer(context: Context, workload: Workload) -> Trainer:
     step = TrainStep(
         context, workload, strategy, optimizer, precision, learning_rate, timer, saver.hold_update, use_graph
     )
-    evaluator = Evaluator(config, ranks, workload, strategy, precision, context.watch)
+    compilation = _compile(context, workload, strategy)
+    evaluator = Evaluator(config, ranks, workload, strategy, precision, context.watch, compilation)
     monitor = Monitor(context, workload, peak_flops(device, precision.name, config.precision.tf32), state.samples)
+    if compilation is not None:
+        # Without exchanging gradients: a rank on which this fails must not leave the others waiting.
+        with strategy.accumulating():
+            warm_up(context, workload, strategy, precision, loader)
+        compilation.give_up_together()
     if strategy.rebuilds_buckets:
         warm_up(context, workload, strategy, precision, loader)
     return Trainer(
@@ -89,7 +97,19 @@ def build_trainer(context: Context, workload: Workload) -> Trainer:
         monitor,
         timer,
         saver,
+        compilation,
     )
+
+
+def _compile(context: Context, workload: Workload, strategy: Strategy) -> Compilation | None:
+    """The compiled forward, if one is asked for; compiled by the first call."""
+    config, device_type = context.config.train.compile, context.ranks.device.type
+    if not config.enabled:
+        return None
+    context.events.choice("train.compile.enabled", True, True, "as requested")
+    dynamic, reason = choose_dynamic(config.dynamic, device_type, workload.has_static_shapes)
+    context.events.choice("train.compile.dynamic", config.dynamic, dynamic, reason)
+    return Compilation(context, strategy.model, dynamic)
 
 
 def choose_objective(config: Best, workload: Workload) -> Objective:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 
 import numpy as np
 import torch
 
 from paceline.config.sections import RunConfig
+from paceline.engine.compilation import Compilation
 from paceline.engine.loader import to_device
 from paceline.engine.precision import Precision
 from paceline.engine.ranks import Ranks
@@ -27,6 +29,7 @@ class Evaluator:
         strategy: Strategy,
         precision: Precision,
         watch: StopWatch | None = None,
+        compilation: Compilation | None = None,
     ) -> None:
         self._workload = workload
         self._strategy = strategy
@@ -37,6 +40,8 @@ class Evaluator:
         self._placed: dict[str, SampleSet] = {}
         self._watch = watch
         """who may ask for a stop in the middle; None: nobody"""
+        self._compilation = compilation
+        """what is not used here: `paceline evaluate` has to find the same digits"""
 
     def size(self, split: str) -> int:
         """How many samples of a split are evaluated."""
@@ -54,7 +59,7 @@ class Evaluator:
         was_training = model.training
         model.eval()
         try:
-            with torch.no_grad(), self._precision.autocast():
+            with torch.no_grad(), self._precision.autocast(), self._eagerly():
                 # As many rounds on every rank, so that the vote below is one collective for all.
                 for start in range(0, num_blocks, self._ranks.world_size):
                     index = start + self._ranks.rank
@@ -66,6 +71,9 @@ class Evaluator:
             model.train(was_training)
         outputs = self._gather(mine, num_samples, block)
         return dict(self._workload.metrics(split, outputs))
+
+    def _eagerly(self) -> contextlib.AbstractContextManager[None]:
+        return contextlib.nullcontext() if self._compilation is None else self._compilation.eagerly()
 
     def _place(self, split: str) -> SampleSet:
         """The split's samples, on the device where they can be: sent there once."""

@@ -7,6 +7,7 @@ import time
 from paceline.config.arithmetic import Length
 from paceline.engine.checkpoint.best import load_best
 from paceline.engine.checkpoint.saver import Saver
+from paceline.engine.compilation import Compilation
 from paceline.engine.context import Context
 from paceline.engine.desync import check_parameters
 from paceline.engine.evaluation import Evaluator
@@ -41,6 +42,7 @@ class Trainer:
         monitor: Monitor,
         timer: StepTimer,
         saver: Saver,
+        compilation: Compilation | None = None,
     ) -> None:
         self.state = state
         self._context = context
@@ -58,6 +60,7 @@ class Trainer:
         self._monitor = monitor
         self._timer = timer
         self._saver = saver
+        self._compilation = compilation
         self._judged_step = state.step
         saver.approve(state.step)
         self._overflows = 0
@@ -82,6 +85,8 @@ class Trainer:
 
     def close(self) -> None:
         self._monitor.close()
+        if self._compilation is not None:
+            self._compilation.close()
 
     def _train(self) -> Ending:
         state, total = self.state, self._length.total_steps
@@ -155,6 +160,8 @@ class Trainer:
     def _log_window(self, outcome: Outcome) -> None:
         """The row of the steps since the last one, with the loss of this step."""
         self._pulse.beat(self.state.step, "log")
+        if self._compilation is not None:
+            self._compilation.give_up_together()
         times = self._timer.close_window()
         if times is not None:
             lr = self._learning_rate.at(outcome.step)

@@ -157,3 +157,10 @@ def _full_disk(**options: float) -> None:
     import full_disk
 
     full_disk.plant(**options)
+
+
+def _compile_with(**options: float) -> None:
+    """torch.compile without its compiler, which takes half a minute: `aot` traces forward and backward, and runs both as they are."""
+    from paceline.engine import compilation
+
+    compilation.BACKEND = "aot_eager"
