@@ -111,10 +111,14 @@ class LrScaling(Section):
 
 class Compile(Section):
     enabled: Bool = key(
-        False, "Compile the model's forward and backward with torch.compile; what cannot be compiled runs eagerly.", NUMERICS
+        False,
+        "Compile the model's forward and backward with torch.compile; what cannot be compiled runs eagerly.",
+        NUMERICS,
     )
     mode: Literal["default", "max-autotune-no-cudagraphs"] = key(
-        "default", "How long the compiler searches; CUDA graphs are train.graph's, which records what was compiled.", NUMERICS
+        "default",
+        "How long the compiler searches; CUDA graphs are train.graph's, which records what was compiled.",
+        NUMERICS,
     )
     dynamic: Literal["auto"] | Bool = key(
         "auto", "Kernels for any shape; auto: not where the recipe's batches keep their shapes.", NUMERICS

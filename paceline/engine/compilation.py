@@ -16,7 +16,9 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
+import torch.distributed as dist
 
+from paceline.config.sections import RunConfig
 from paceline.engine.context import Context
 
 BACKEND = "inductor"
@@ -56,7 +58,7 @@ class Compilation:
         self._began = 0.0
         self._seconds = 0.0
         self._num_graphs = 0
-        _configure(has_checkpoints=False)
+        _configure(context.config)
         callback_handler.register_start_callback(self._on_start)
         callback_handler.register_end_callback(self._on_end)
         # Where nn.Module.compile puts it: names, state and wrappers stay as they are.
@@ -75,7 +77,9 @@ class Compilation:
         """Where compiling failed on one rank, all of them go on eagerly from here; the same call on every rank, a collective."""
         if self._is_given_up:
             return
-        failed = self._context.ranks.gather_floats([float(self._failure is not None)])[:, 0].nonzero().flatten().tolist()
+        failed = (
+            self._context.ranks.gather_floats([float(self._failure is not None)])[:, 0].nonzero().flatten().tolist()
+        )
         if not failed:
             return
         self._is_given_up = True
@@ -95,8 +99,11 @@ class Compilation:
             return self._eager(*args, **kwargs)
         try:
             return self._compiled(*args, **kwargs)
+        except (torch.OutOfMemoryError, MemoryError):
+            raise
         except Exception as error:
-            if not _is_of_compiler(error):
+            # Whatever is raised in a call that compiled something: if it is the model's own mistake, it is raised again.
+            if not (self._num_graphs or _is_of_compiler(error)):
                 raise
             self._failure = _reason(error)
             print(f"torch.compile failed, step {self._pulse.step}: {error}", flush=True)  # whole, in this rank's log
@@ -130,23 +137,21 @@ class Compilation:
             self._seconds, self._num_graphs = 0.0, 0
 
 
-def _configure(*, has_checkpoints: bool) -> None:
+def _configure(config: RunConfig) -> None:
     import torch._dynamo.config
     import torch._functorch.config
 
     # More shapes than these are not worth compiling for; said, rather than left to a line in a log.
     torch._dynamo.config.fail_on_recompile_limit_hit = True
-    # DDP's own splitter, which lets gradients travel before backward has ended, knows no checkpointed parts.
-    torch._dynamo.config.optimize_ddp = not has_checkpoints
+    # Cuts at the borders of DDP's buckets, so that gradients travel before backward has ended; it cannot cut smaller ones than this.
+    torch._dynamo.config.optimize_ddp = config.parallel.bucket_mb * 2**20 >= dist._DEFAULT_FIRST_BUCKET_BYTES
     # Together with the forward: a backward that cannot be compiled must be known before any gradient has travelled.
     torch._functorch.config.force_non_lazy_backward_lowering = True
 
 
 def _is_of_compiler(error: Exception) -> bool:
-    from torch._dynamo.exc import FailOnRecompileLimitHit, ObservedException, TorchDynamoException
+    from torch._dynamo.exc import FailOnRecompileLimitHit, TorchDynamoException
 
-    if isinstance(error, ObservedException):  # the model's own, raised while it was traced
-        return False
     return isinstance(error, FailOnRecompileLimitHit | TorchDynamoException)
 
 
@@ -154,6 +159,9 @@ def _reason(error: Exception) -> str:
     from torch._dynamo.exc import FailOnRecompileLimitHit
 
     if isinstance(error, FailOnRecompileLimitHit):
-        return f"a part of the model was compiled {torch._dynamo.config.recompile_limit} times, and met yet another shape"
+        return (
+            f"a part of the model was compiled {torch._dynamo.config.recompile_limit} times, and met yet another shape"
+        )
+    # The first line names the backend, the second what went wrong there.
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return f"{type(error).__name__}: {lines[0] if lines else ''}"[:300]
+    return f"{type(error).__name__}: {' '.join(lines[:2])}"[:300]

@@ -159,8 +159,13 @@ def _full_disk(**options: float) -> None:
     full_disk.plant(**options)
 
 
-def _compile_with(**options: float) -> None:
-    """torch.compile without its compiler, which takes half a minute: `aot` traces forward and backward, and runs both as they are."""
+def _compiler(refuses_on: float) -> None:
+    """torch.compile without its compiler, which takes half a minute; on that rank it refuses."""
     from paceline.engine import compilation
 
-    compilation.BACKEND = "aot_eager"
+    def compile_nothing(graph, inputs):
+        if os.environ["RANK"] == str(int(refuses_on)):
+            raise ZeroDivisionError("planted")
+        return graph.forward
+
+    compilation.BACKEND = compile_nothing
