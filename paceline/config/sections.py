@@ -142,6 +142,9 @@ class Train(Section):
     graph: Literal["auto"] | Bool = key(
         "auto", "Replay forward and backward as one CUDA graph; auto: where shapes allow it.", NUMERICS
     )
+    activation_checkpointing: Bool = key(
+        False, "Compute the model's blocks again in backward rather than keep what they computed: less memory, more time.", NUMERICS
+    )
     compile: Compile = key(Compile(), "torch.compile.")
     nonfinite: Literal["stop", "skip"] = key(
         "stop",

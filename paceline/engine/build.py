@@ -18,6 +18,7 @@ from paceline.engine.loader import Loader
 from paceline.engine.monitor import Monitor
 from paceline.engine.optimizer import LearningRate, build_optimizer, find_unmatched
 from paceline.engine.precision import build_precision
+from paceline.engine.recomputation import recompute_blocks
 from paceline.engine.seeding import make_deterministic, seed_model
 from paceline.engine.state import TrainState
 from paceline.engine.step import TrainStep
@@ -50,11 +51,13 @@ def build_trainer(context: Context, workload: Workload) -> Trainer:
     seed_model(config.run.seed)
     model = workload.build_model(Setting(device, attention)).to(device)
     start.load_model(model)
+    if config.train.activation_checkpointing:
+        recompute_blocks(model, events)
     strategy = build_strategy(model, ranks, config.parallel, events)
     optimizer = build_optimizer(model, config.train.optimizer, device, events)
     start.load_rest(model, optimizer, precision)
     use_graph, reason = choose_graph(
-        config.train.graph, device.type, ranks.has_group, precision.name, workload.has_static_shapes
+        config.train, device.type, ranks.has_group, precision.name, workload.has_static_shapes
     )
     events.choice("train.graph", config.train.graph, use_graph, reason)
     loader = Loader(context, workload.train_set(), length)

@@ -143,8 +143,10 @@ def _configure(config: RunConfig) -> None:
 
     # More shapes than these are not worth compiling for; said, rather than left to a line in a log.
     torch._dynamo.config.fail_on_recompile_limit_hit = True
-    # Cuts at the borders of DDP's buckets, so that gradients travel before backward has ended; it cannot cut smaller ones than this.
-    torch._dynamo.config.optimize_ddp = config.parallel.bucket_mb * 2**20 >= dist._DEFAULT_FIRST_BUCKET_BYTES
+    # Cuts at the borders of DDP's buckets, so that gradients travel before backward has ended; not smaller ones than its first, and not
+    # what is computed again in backward.
+    is_large = config.parallel.bucket_mb * 2**20 >= dist._DEFAULT_FIRST_BUCKET_BYTES
+    torch._dynamo.config.optimize_ddp = is_large and not config.train.activation_checkpointing
     # Together with the forward: a backward that cannot be compiled must be known before any gradient has travelled.
     torch._functorch.config.force_non_lazy_backward_lowering = True
 
