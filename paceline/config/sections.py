@@ -87,6 +87,13 @@ class Optimizer(Section):
         "Parameters whose name contains one of these words get no weight decay.",
         IDENTITY,
     )
+    ema: float | None = key(
+        None,
+        "Decay of a moving average of the weights, which is evaluated, chosen as best and exported; null: none.",
+        IDENTITY,
+        gt=0,
+        lt=1,
+    )
     fused: Literal["auto"] | Bool = key("auto", "The fused implementation; auto: where the device has one.", NUMERICS)
 
 
@@ -143,7 +150,9 @@ class Train(Section):
         "auto", "Replay forward and backward as one CUDA graph; auto: where shapes allow it.", NUMERICS
     )
     activation_checkpointing: Bool = key(
-        False, "Compute the model's blocks again in backward rather than keep what they computed: less memory, more time.", NUMERICS
+        False,
+        "Compute the model's blocks again in backward rather than keep what they computed: less memory, more time.",
+        NUMERICS,
     )
     compile: Compile = key(Compile(), "torch.compile.")
     nonfinite: Literal["stop", "skip"] = key(

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import torch
+
 from paceline.config.arithmetic import Length, plan_length
 from paceline.config.nearest import nearest
 from paceline.config.sections import Best
 from paceline.engine.attention import choose_attention
+from paceline.engine.average import Average
 from paceline.engine.checkpoint.saver import Saver
 from paceline.engine.checkpoint.start import Start, choose_start
 from paceline.engine.compilation import Compilation, choose_dynamic
@@ -56,6 +59,8 @@ def build_trainer(context: Context, workload: Workload) -> Trainer:
     strategy = build_strategy(model, ranks, config.parallel, events)
     optimizer = build_optimizer(model, config.train.optimizer, device, events)
     start.load_rest(model, optimizer, precision)
+    average = _build_average(context, model)
+    start.load_average(average, events)
     use_graph, reason = choose_graph(
         config.train, device.type, ranks.has_group, precision.name, workload.has_static_shapes
     )
@@ -72,12 +77,12 @@ def build_trainer(context: Context, workload: Workload) -> Trainer:
             )
     learning_rate = LearningRate(config.train, state.horizon)
     timer = build_timer(device)
-    saver = Saver(context, model, optimizer, precision, None if start.is_fork else state)
+    saver = Saver(context, model, optimizer, precision, None if start.is_fork else state, average)
     step = TrainStep(
-        context, workload, strategy, optimizer, precision, learning_rate, timer, saver.hold_update, use_graph
+        context, workload, strategy, optimizer, precision, learning_rate, timer, saver.hold_update, use_graph, average
     )
     compilation = _compile(context, workload, strategy)
-    evaluator = Evaluator(config, ranks, workload, strategy, precision, context.watch, compilation)
+    evaluator = Evaluator(config, ranks, workload, strategy, precision, context.watch, compilation, average)
     monitor = Monitor(context, workload, peak_flops(device, precision.name, config.precision.tf32), state.samples)
     if compilation is not None:
         # Without exchanging gradients: a rank on which this fails must not leave the others waiting.
@@ -101,7 +106,18 @@ def build_trainer(context: Context, workload: Workload) -> Trainer:
         timer,
         saver,
         compilation,
+        average,
     )
+
+
+def _build_average(context: Context, model: torch.nn.Module) -> Average | None:
+    decay = context.config.train.optimizer.ema
+    if decay is None:
+        return None
+    context.events.choice(
+        "train.optimizer.ema", decay, decay, "the average of the weights is evaluated, chosen as best and exported"
+    )
+    return Average(model, decay)
 
 
 def _compile(context: Context, workload: Workload, strategy: Strategy) -> Compilation | None:

@@ -145,7 +145,7 @@ def _configure(config: RunConfig) -> None:
     torch._dynamo.config.fail_on_recompile_limit_hit = True
     # Cuts at the borders of DDP's buckets, so that gradients travel before backward has ended; not smaller ones than its first, and not
     # what is computed again in backward.
-    is_large = config.parallel.bucket_mb * 2**20 >= dist._DEFAULT_FIRST_BUCKET_BYTES
+    is_large = config.parallel.bucket_mb * 2**20 >= dist._DEFAULT_FIRST_BUCKET_BYTES  # type: ignore[attr-defined]
     torch._dynamo.config.optimize_ddp = is_large and not config.train.activation_checkpointing
     # Together with the forward: a backward that cannot be compiled must be known before any gradient has travelled.
     torch._functorch.config.force_non_lazy_backward_lowering = True

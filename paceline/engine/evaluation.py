@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from paceline.config.sections import RunConfig
+from paceline.engine.average import Average
 from paceline.engine.compilation import Compilation
 from paceline.engine.loader import to_device
 from paceline.engine.precision import Precision
@@ -30,6 +31,7 @@ class Evaluator:
         precision: Precision,
         watch: StopWatch | None = None,
         compilation: Compilation | None = None,
+        average: Average | None = None,
     ) -> None:
         self._workload = workload
         self._strategy = strategy
@@ -42,6 +44,8 @@ class Evaluator:
         """who may ask for a stop in the middle; None: nobody"""
         self._compilation = compilation
         """what is not used here: `paceline evaluate` has to find the same digits"""
+        self._average = average
+        """what is evaluated in place of the weights"""
 
     def size(self, split: str) -> int:
         """How many samples of a split are evaluated."""
@@ -59,7 +63,7 @@ class Evaluator:
         was_training = model.training
         model.eval()
         try:
-            with torch.no_grad(), self._precision.autocast(), self._eagerly():
+            with torch.no_grad(), self._precision.autocast(), self._as_evaluated():
                 # As many rounds on every rank, so that the vote below is one collective for all.
                 for start in range(0, num_blocks, self._ranks.world_size):
                     index = start + self._ranks.rank
@@ -72,8 +76,14 @@ class Evaluator:
         outputs = self._gather(mine, num_samples, block)
         return dict(self._workload.metrics(split, outputs))
 
-    def _eagerly(self) -> contextlib.AbstractContextManager[None]:
-        return contextlib.nullcontext() if self._compilation is None else self._compilation.eagerly()
+    def _as_evaluated(self) -> contextlib.ExitStack:
+        """The model as whoever loads it later will have it."""
+        with contextlib.ExitStack() as stack:
+            if self._compilation is not None:
+                stack.enter_context(self._compilation.eagerly())
+            if self._average is not None:
+                stack.enter_context(self._average.in_place())
+            return stack.pop_all()
 
     def _place(self, split: str) -> SampleSet:
         """The split's samples, on the device where they can be: sent there once."""

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch.nn.utils import get_total_norm
 
+from paceline.engine.average import Average
 from paceline.engine.context import Context
 from paceline.engine.graph import Graphs, Recorder
 from paceline.engine.loader import MicroBatch, to_device
@@ -39,6 +40,7 @@ class TrainStep:
         timer: StepTimer,
         hold_update: Callable[[], None],
         use_graph: bool,
+        average: Average | None = None,
     ) -> None:
         config = context.config
         self._workload = workload
@@ -48,6 +50,7 @@ class TrainStep:
         self._learning_rate = learning_rate
         self._timer = timer
         self._hold_update = hold_update
+        self._average = average
         self._ranks = context.ranks
         self._watch = context.watch
         self._pulse = context.pulse
@@ -88,7 +91,7 @@ class TrainStep:
                 self._micro_step(item, tally, is_last)
         self._enter(step, "optimizer")
         self._learning_rate.apply(self._optimizer, step)
-        pending = Pending(step, tally, self._update(tally))
+        pending = Pending(step, tally, self._update(step, tally))
         self._timer.end_step()
         return pending, batch_samples
 
@@ -142,7 +145,7 @@ class TrainStep:
                 weight=float(weight),
             )
 
-    def _update(self, tally: Tally) -> Verdict:
+    def _update(self, step: int, tally: Tally) -> Verdict:
         """Normalises, clips and applies the gradients."""
         tally.finish()
         weight = tally.weight
@@ -158,6 +161,8 @@ class TrainStep:
         torch._foreach_mul_(gradients, factor)
         self._hold_update()  # a snapshot of the weights may still be under way
         self._precision.apply(self._optimizer, skip)
+        if self._average is not None:
+            self._average.update(step, skip)
         self._optimizer.zero_grad(set_to_none=True)
         return Verdict(grad_norm, skip, self._precision.is_trouble(is_finite[0], skip), ~is_finite[2])
 

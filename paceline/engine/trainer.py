@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 
 from paceline.config.arithmetic import Length
+from paceline.engine.average import Average
 from paceline.engine.checkpoint.best import load_best
 from paceline.engine.checkpoint.saver import Saver
 from paceline.engine.compilation import Compilation
@@ -43,6 +44,7 @@ class Trainer:
         timer: StepTimer,
         saver: Saver,
         compilation: Compilation | None = None,
+        average: Average | None = None,
     ) -> None:
         self.state = state
         self._context = context
@@ -61,6 +63,7 @@ class Trainer:
         self._timer = timer
         self._saver = saver
         self._compilation = compilation
+        self._average = average
         self._judged_step = state.step
         saver.approve(state.step)
         self._overflows = 0
@@ -255,7 +258,7 @@ class Trainer:
 
     def _conclude(self, ending: Ending) -> Ending:
         """When all is saved: the other splits, of the model that the deciding one chose, and what to beat on them."""
-        chosen = load_best(self._context, self.state, self._strategy.model)
+        chosen = load_best(self._context, self.state, self._strategy.model, self._average)
         for split in self._workload.splits[1:]:
             if self._evaluate(split, chosen) is None and self._evaluator.size(split):
                 return Ending("stopped", self._agreed_reason(), self.state.step)

@@ -15,7 +15,7 @@ from paceline.engine.compilation import choose_dynamic
 from paceline.files import read_records
 from paceline.telemetry.pulse import PHASES
 from paceline.telemetry.tables import read_table
-from tests.engine.conftest import Regression
+from tests.engine.conftest import Regression, build_context
 
 pytestmark = pytest.mark.filterwarnings("ignore:The .grad attribute")  # dynamo looks at it where a graph breaks
 
@@ -177,3 +177,36 @@ def test_shapes(requested, device, is_static, effective):
 
 def test_the_phase_has_a_place_in_the_record():
     assert PHASES.index("compile") == 10, "what is there already keeps its number"
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_the_real_compiler_goes_on_with_the_same_bits(tmp_path):
+    """A run of eight steps, and one that ends after four and goes on; dropout is drawn by the compiled kernels themselves."""
+
+    class Small(Regression):
+        def build_model(self, setting) -> torch.nn.Module:
+            return torch.nn.Sequential(torch.nn.Linear(4, 32), torch.nn.Dropout(0.5), torch.nn.Linear(32, 1))
+
+    def go_on(name: str, max_steps: int) -> dict[str, torch.Tensor]:
+        torch._dynamo.reset()
+        sections = {
+            "train": {"max_steps": max_steps, "global_batch": 13, "compile": {"enabled": True}},
+            "telemetry": {"tensorboard": False, "log_every": 1},
+            "evaluate": {"every_epochs": None},
+            "checkpoint": {"enabled": True, "every_epochs": None},
+        }
+        (tmp_path / name).mkdir(exist_ok=True)
+        context = build_context(tmp_path / name, sections)
+        trainer = build_trainer(context, Small())
+        trainer.run()
+        trainer.close()
+        kinds = [event["kind"] for event in read_records(context.layout.events)]
+        assert "compile" in kinds
+        assert "warning" not in kinds, "nothing was given up"
+        return {key: value.clone() for key, value in trainer._strategy.model.state_dict().items()}
+
+    whole = go_on("whole", 8)
+    go_on("parts", 4)
+    for key, value in go_on("parts", 8).items():
+        assert torch.equal(value, whole[key]), key

@@ -20,7 +20,9 @@ class Block(nn.Module):
     def __init__(self, width: int = 16) -> None:
         super().__init__()
         self.calls = 0
-        self.layers = nn.Sequential(nn.Linear(width, 4 * width), nn.Dropout(0.3), nn.GELU(), nn.Linear(4 * width, width))
+        self.layers = nn.Sequential(
+            nn.Linear(width, 4 * width), nn.Dropout(0.3), nn.GELU(), nn.Linear(4 * width, width)
+        )
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         self.calls += 1
