@@ -149,6 +149,13 @@ def _check_device(config: RunConfig, given: _Given, facts: Facts) -> Iterator[Pr
             given.where("parallel.backend", "launch.nproc"),
             f"set parallel.backend=gloo, or launch.nproc={facts.num_gpus}",
         )
+    if config.precision.mode == "fp16" and config.parallel.compression == "powersgd":
+        yield Problem(
+            "parallel.compression=powersgd cannot be combined with precision.mode=fp16 (whose scale of the loss changes, while "
+            "PowerSGD adds what one step lost to the next)",
+            given.where("parallel.compression", "precision.mode"),
+            "set precision.mode=bf16 or fp32, or parallel.compression=fp16",
+        )
     if config.precision.mode == "fp16" and facts.num_gpus == 0:
         yield Problem(
             "precision.mode=fp16 needs a GPU, and none is visible (a CPU has no fast fp16)",

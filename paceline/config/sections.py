@@ -164,12 +164,24 @@ class Train(Section):
     lr_scaling: LrScaling = key(LrScaling(), "The learning rate over batch size.")
 
 
+class PowerSgd(Section):
+    rank: int = key(
+        2, "For compression powersgd: columns of the two matrices that stand for a gradient.", NUMERICS, ge=1
+    )
+    start_step: int = key(
+        100, "For compression powersgd: so many steps at the beginning send whole gradients.", NUMERICS, ge=0
+    )
+
+
 class Parallel(Section):
     backend: Literal["auto", "nccl", "gloo"] = key(
         "auto", "Collectives; auto: nccl with one GPU per rank, else gloo.", NUMERICS
     )
     bucket_mb: float = key(25, "Size of DDP's gradient buckets, in MiB.", NUMERICS, gt=0)
-    compression: Literal["none", "bf16", "fp16"] = key("none", "Type in which gradients travel.", NUMERICS)
+    compression: Literal["none", "bf16", "fp16", "powersgd"] = key(
+        "none", "What gradients travel as: a smaller type, or matrices of low rank (powersgd).", NUMERICS
+    )
+    powersgd: PowerSgd = key(PowerSgd(), "Gradients as matrices of low rank.")
     static_graph: Bool = key(False, "Promise DDP that every step uses the same parameters.", NUMERICS)
     find_unused: Bool = key(False, "Let DDP search for parameters without gradient in every step.", NUMERICS)
     bucket_view: Bool = key(True, "Gradients are views into DDP's buckets: one copy less.", NUMERICS)

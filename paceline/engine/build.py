@@ -20,6 +20,7 @@ from paceline.engine.graph import choose_graph
 from paceline.engine.loader import Loader
 from paceline.engine.monitor import Monitor
 from paceline.engine.optimizer import LearningRate, build_optimizer, find_unmatched
+from paceline.engine.powersgd import check_precision, gradient_bytes
 from paceline.engine.precision import build_precision
 from paceline.engine.recomputation import recompute_blocks
 from paceline.engine.seeding import make_deterministic, seed_model
@@ -50,6 +51,7 @@ def build_trainer(context: Context, workload: Workload) -> Trainer:
     device = ranks.device
     events.choice("device", "auto", str(device), "this local rank's GPU" if device.type == "cuda" else "no GPU here")
     precision = build_precision(config.precision, ranks, events)
+    check_precision(config.parallel.compression, precision.name)
     attention = choose_attention(config.attention.impl, device.type, events)
     seed_model(config.run.seed)
     model = workload.build_model(Setting(device, attention)).to(device)
@@ -91,6 +93,10 @@ def build_trainer(context: Context, workload: Workload) -> Trainer:
         compilation.give_up_together()
     if strategy.rebuilds_buckets:
         warm_up(context, workload, strategy, precision, loader)
+    if strategy.powersgd is not None:
+        warm_up(context, workload, strategy, precision, loader)  # in the buckets that stay, so that they can be counted
+        strategy.powersgd.begin(state.step, ranks.backend, gradient_bytes(model))
+        strategy.powersgd.tell(state.step, length.total_steps, events)
     return Trainer(
         context,
         workload,

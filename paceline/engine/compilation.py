@@ -47,7 +47,12 @@ class Compilation:
         options: dict[str, Any] = {"backend": BACKEND, "dynamic": dynamic}
         if BACKEND == "inductor":
             options["mode"] = config.mode
-        self._compiled = torch.compile(self._eager, **options)
+
+        # A function of ours around it: the compiler passes over frames of torch itself, such as the forward of an nn.Sequential.
+        def forward(*args: Any, **kwargs: Any) -> Any:
+            return model._call_impl(*args, **kwargs)  # type: ignore[no-untyped-call]
+
+        self._compiled = torch.compile(forward, **options)
         self._device = context.ranks.device
         self._is_paused = False
         self._is_given_up = False

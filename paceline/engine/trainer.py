@@ -138,6 +138,8 @@ class Trainer:
                 self._on_nonfinite(outcome)
             elif outcome.skipped:
                 self._overflows += 1
+            if outcome.skipped and self._strategy.powersgd is not None:
+                self._strategy.powersgd.forget()
             self._saver.approve(outcome.step)
         return outcome.stop
 

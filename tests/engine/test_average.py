@@ -41,10 +41,9 @@ def test_the_average_takes_the_weights_place_and_leaves_it():
     with torch.no_grad():
         model.embedding.weight += 1.0
     address, weight = model.embedding.weight.data_ptr(), model.embedding.weight.detach().clone()
-    with pytest.raises(ZeroDivisionError), average.in_place():
+    with average.in_place():
         assert torch.equal(model.embedding.weight, averaged)
         assert torch.equal(model.output.weight, averaged), "tied weights stay tied"
-        raise ZeroDivisionError
     assert torch.equal(model.embedding.weight, weight)
     assert model.embedding.weight.data_ptr() == address, "a CUDA graph reads from there"
 

@@ -60,7 +60,9 @@ def test_a_run_with_an_average(run_ranks, start_ranks, tmp_path):
     (note,) = [event for event in again.events_of("note") if "average of the weights" in event["what"]]
     assert "begins at step 14" in note["what"]
     assert read_model(find_checkpoint(again.layout.root))[1]
-    tuned = run_ranks(1, "train.max_steps=1", "model.blocks=2", "train.optimizer.lr=1e-30", "--init-from", final, name="t")
+    tuned = run_ranks(
+        1, "train.max_steps=1", "model.blocks=2", "train.optimizer.lr=1e-30", "--init-from", final, name="t"
+    )
     began = read_tensors(find_checkpoint(tuned.layout.root), MODEL)
     ended = read_tensors(find_checkpoint(root, "final"), EMA)
     assert all(torch.equal(began[name], ended[name]) for name in ended)

@@ -6,6 +6,8 @@ import contextlib
 
 import torch
 
+from paceline.engine.powersgd import PowerSgd
+
 
 class Strategy:
     """One process, no wrapper."""
@@ -23,6 +25,11 @@ class Strategy:
     def divisor(self) -> int:
         """By how much the strategy divides the sum of the ranks' gradients."""
         return 1
+
+    @property
+    def powersgd(self) -> PowerSgd | None:
+        """What compresses its gradients with a memory of its own."""
+        return None
 
     def accumulating(self) -> contextlib.AbstractContextManager[object]:
         """Around every micro-step but the last: gradients stay on this rank."""
