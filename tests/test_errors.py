@@ -17,6 +17,7 @@ EXIT_CODES = {
     "CheckpointError": 2,
     "OccupiedError": 2,
     "StorageError": 4,
+    "OutOfMemoryError": 4,
     "NonFiniteError": 4,
     "DesyncError": 4,
     "RankLostError": 4,

@@ -12,6 +12,7 @@ from paceline.config.sections import RunConfig
 from paceline.engine.average import Average
 from paceline.engine.compilation import Compilation
 from paceline.engine.loader import to_device
+from paceline.engine.out_of_memory import name_batch
 from paceline.engine.precision import Precision
 from paceline.engine.ranks import Ranks
 from paceline.engine.stop import StopWatch
@@ -95,7 +96,11 @@ class Evaluator:
 
     def _score(self, samples: SampleSet, start: int, end: int) -> dict[str, torch.Tensor]:
         batch = to_device(samples.fetch(range(start, end), self._draw), self._ranks.device)
-        outputs = self._workload.predict(self._strategy.model, batch)
+        try:
+            outputs = self._workload.predict(self._strategy.model, batch)
+        except (RuntimeError, MemoryError) as error:
+            name_batch(error, batch)
+            raise
         # They stay on the device until all blocks are scored: no block waits for the one before it.
         return {name: _widest(value.detach()) for name, value in outputs.items()}
 

@@ -17,6 +17,7 @@ from paceline.engine.context import Context
 from paceline.engine.graph import Graphs, Recorder
 from paceline.engine.loader import MicroBatch, to_device
 from paceline.engine.optimizer import LearningRate
+from paceline.engine.out_of_memory import name_batch
 from paceline.engine.outcome import Pending, Tally, Verdict
 from paceline.engine.precision import Precision
 from paceline.engine.seeding import seed_micro_step
@@ -88,7 +89,11 @@ class TrainStep:
             batch_samples = item.batch_samples
             is_last = micro_step == self._accumulate - 1
             with contextlib.nullcontext() if is_last else self._strategy.accumulating():
-                self._micro_step(item, tally, is_last)
+                try:
+                    self._micro_step(item, tally, is_last)
+                except (RuntimeError, MemoryError) as error:
+                    name_batch(error, item.batch)
+                    raise
         self._enter(step, "optimizer")
         self._learning_rate.apply(self._optimizer, step)
         pending = Pending(step, tally, self._update(step, tally))

@@ -169,3 +169,20 @@ def _compiler(refuses_on: float) -> None:
         return graph.forward
 
     compilation.BACKEND = compile_nothing
+
+
+def _hungry(step: float, evaluation: float = 0) -> None:
+    """The model asks for more memory than there can be, in that step or in the first evaluation after it."""
+    import torch
+
+    def act(train_step) -> None:
+        name = "predict" if evaluation else "loss"
+        compute = getattr(train_step._workload, name)
+
+        def ask(model, batch):
+            torch.empty(2**50, device=train_step._ranks.device)
+            return compute(model, batch)
+
+        setattr(train_step._workload, name, ask)
+
+    _at_step(step, act)
