@@ -159,6 +159,11 @@ class Train(Section):
         "stop",
         "On a loss or gradient that is not a number: stop, or leave the step out and go on. Neither updates the weights.",
     )
+    gc_every: int = key(
+        50,
+        "Steps between two garbage collections, which all ranks make together; 0: Python's own, in the middle of steps.",
+        ge=0,
+    )
     optimizer: Optimizer = key(Optimizer(), "The update rule.")
     schedule: Schedule = key(Schedule(), "The learning rate over time.")
     lr_scaling: LrScaling = key(LrScaling(), "The learning rate over batch size.")

@@ -16,6 +16,7 @@ from paceline.engine.context import Context
 from paceline.engine.device_stats import peak_flops
 from paceline.engine.effects import find_ineffective
 from paceline.engine.evaluation import Evaluator
+from paceline.engine.garbage import Garbage
 from paceline.engine.graph import choose_graph
 from paceline.engine.loader import Loader
 from paceline.engine.monitor import Monitor
@@ -113,6 +114,7 @@ def build_trainer(context: Context, workload: Workload) -> Trainer:
         saver,
         compilation,
         average,
+        garbage=Garbage(config.train.gc_every, events),
     )
 
 

@@ -12,6 +12,7 @@ from paceline.engine.compilation import Compilation
 from paceline.engine.context import Context
 from paceline.engine.desync import check_parameters
 from paceline.engine.evaluation import Evaluator
+from paceline.engine.garbage import Garbage
 from paceline.engine.loader import Loader
 from paceline.engine.monitor import Monitor
 from paceline.engine.optimizer import LearningRate
@@ -45,6 +46,8 @@ class Trainer:
         saver: Saver,
         compilation: Compilation | None = None,
         average: Average | None = None,
+        *,
+        garbage: Garbage,
     ) -> None:
         self.state = state
         self._context = context
@@ -64,12 +67,17 @@ class Trainer:
         self._saver = saver
         self._compilation = compilation
         self._average = average
+        self._garbage = garbage
         self._judged_step = state.step
         saver.approve(state.step)
         self._overflows = 0
         """steps of this window that fp16 left out"""
 
     def run(self) -> Ending:
+        with self._garbage.kept_off(self.state.step):
+            return self._run()
+
+    def _run(self) -> Ending:
         try:
             ending = self._train()
         except NonFiniteError:  # on all ranks alike: what is under way can be brought to its end
@@ -123,6 +131,7 @@ class Trainer:
                     stop = self._judge(pending.read())  # it will not be waited for without
                 self._save()
             self._saver.prepare()
+            self._garbage.end_step(state.step)
         if previous is not None:
             stop = self._judge(previous.read()) or stop
             self._log_window(previous.read())
@@ -213,6 +222,8 @@ class Trainer:
         self._pulse.beat(self.state.step, "checkpoint")
         if not self._config.checkpoint.asynchronous:
             self._timer.pause()
+        if self._config.checkpoint.enabled:
+            self._garbage.collect(self.state.step)
         self._saver.save(self.state)
         self._timer.resume()
 
@@ -241,6 +252,7 @@ class Trainer:
             return None
         self._pulse.beat(self.state.step, "evaluate")
         self._timer.pause()
+        self._garbage.collect(self.state.step)
         began = time.perf_counter()
         metrics = self._evaluator.run(split)
         if metrics is not None:
