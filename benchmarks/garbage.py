@@ -1,8 +1,8 @@
 """The longest pause of Python's garbage collection inside a training step, left to itself and kept off the steps.
 
-python benchmarks/garbage.py [steps]
+OMP_NUM_THREADS=1 python benchmarks/garbage.py [steps]
 
-One process on the CPU, the sasrec recipe on generated data; the two in turn, three times each. `inside` counts collections that came in the
+One process on the CPU, a small sasrec model on generated data; the two in turn, three times each. `inside` counts collections that came in the
 middle of a step, `between` those that came at a place where all ranks make theirs; times in ms.
 """
 
@@ -50,7 +50,8 @@ def measure(steps: int, gc_every: int, folder: Path) -> Pauses:
     TrainStep.run = step  # type: ignore[method-assign, assignment]
     gc.callbacks.append(pauses)
     arguments = ["sasrec", f"train.max_steps={steps}", "train.epochs=null", f"train.gc_every={gc_every}"]
-    quiet = ["telemetry.tensorboard=false", "checkpoint.enabled=false", "evaluate.every_epochs=null"]
+    small = ["model.width=16", "model.blocks=1", "data.max_length=16", "train.global_batch=32", "data.placement=host"]
+    quiet = [*small, "telemetry.tensorboard=false", "checkpoint.enabled=false", "evaluate.every_epochs=null"]
     try:
         with open(os.devnull, "w") as nothing, redirect_stdout(nothing):
             assert main([*arguments, *quiet, "--out", str(folder)]) == 0
@@ -68,7 +69,7 @@ if __name__ == "__main__":
             for name, every in CASES.items():
                 found = measure(steps, every, Path(folder) / f"{repeat}-{every}").times
                 words = [
-                    f"{place}: {len(times)}, longest {max(times, default=0):.1f}, in all {sum(times):.1f}"
+                    f"{place}: {len(times)}, longest {max(times, default=0):.2f}, in all {sum(times):.2f}"
                     for place, times in found.items()
                 ]
                 print(f"{name:15} {'   '.join(words)}", file=screen)
