@@ -9,6 +9,7 @@
     ├── PreflightError         3   a machine on which training would certainly break
     ├── StorageError           4   a disk that filled up, or became read-only, under a running job
     ├── NonFiniteError         4   a loss or gradient that is not a number
+    ├── OutOfMemoryError       4   a GPU or machine without the memory that was asked for
     ├── DesyncError            4   parameters that are no longer identical on all ranks
     ├── RankLostError          4   a rank that died, or whose peers did
     └── Interrupted          130   Ctrl-C or SIGTERM
@@ -97,6 +98,10 @@ class NonFiniteError(PacelineError):
     pass
 
 
+class OutOfMemoryError(PacelineError):
+    pass
+
+
 class DesyncError(PacelineError):
     pass
 
@@ -121,6 +126,7 @@ _BY_NAME: dict[str, type[PacelineError]] = {
         PreflightError,
         StorageError,
         NonFiniteError,
+        OutOfMemoryError,
         DesyncError,
         RankLostError,
         Interrupted,

@@ -24,8 +24,8 @@ from paceline.config.changes import find_changes, list_changes
 from paceline.config.fingerprint import DATA_DIGEST
 from paceline.config.nearest import nearest
 from paceline.engine.attention import Attention, choose_attention, find_calls
-from paceline.engine.checkpoint.reading import read_exported, read_tensors
-from paceline.engine.checkpoint.tensors import MODEL, load_weights
+from paceline.engine.checkpoint.reading import read_exported, read_model
+from paceline.engine.checkpoint.tensors import load_weights
 from paceline.engine.precision import choose_precision
 from paceline.engine.ranks import Ranks
 from paceline.errors import CheckpointError, DataError, UsageError
@@ -59,6 +59,8 @@ class Trained:
     """the checkpoint or export that it was loaded from"""
     note: str
     """what was taken in place of what was asked for, and why; empty where there is nothing to say"""
+    is_average: bool
+    """the weights are the moving average that the run kept (train.optimizer.ema), not those of its last update"""
     checkpoint: Checkpoint | None
     """None: it was loaded from an export"""
     root: Path
@@ -78,11 +80,11 @@ def load_model(path: str | Path, checkpoint: str | Path = "best", device: str | 
         return _load_export(Path(path), target)
     root, word = _locate(Path(path), str(checkpoint))
     job = load_job(str(RunLayout(root).config))
-    found, weights, note = _read_weights(root, word)
+    found, weights, is_average, note = _read_weights(root, word)
     where = str(found.path)
     _check_identity(job, found.manifest.identity, where)
     workload, model, attention = _build(job, weights, target, where)
-    return Trained(job, workload, model, found.step, where, note, found, root, attention)
+    return Trained(job, workload, model, found.step, where, note, is_average, found, root, attention)
 
 
 def _load_export(path: Path, device: torch.device) -> Trained:
@@ -90,7 +92,7 @@ def _load_export(path: Path, device: torch.device) -> Trained:
     job = load_job(str(path / CONFIG))
     _check_identity(job, export.identity, str(path))
     workload, model, attention = _build(job, read_exported(path), device, str(path))
-    return Trained(job, workload, model, export.step, str(path), "", None, path, attention)
+    return Trained(job, workload, model, export.step, str(path), "", export.is_average, None, path, attention)
 
 
 def _build(
@@ -134,15 +136,15 @@ def _locate(path: Path, word: str) -> tuple[Path, str]:
     raise UsageError(what, str(path), "name a directory that `paceline train` or `paceline export` printed")
 
 
-def _read_weights(root: Path, word: str, chances: int = 5) -> tuple[Checkpoint, dict[str, torch.Tensor], str]:
-    """(checkpoint, its weights, note). A run that is training may remove what is being read: then it is chosen anew."""
+def _read_weights(root: Path, word: str, chances: int = 5) -> tuple[Checkpoint, dict[str, torch.Tensor], bool, str]:
+    """(checkpoint, its weights, whether they are an average, note). A run that is training may remove what is being read: then it is chosen anew."""
     directory = RunLayout(root).checkpoints
     paths = list_checkpoints(directory)
     try:
         checkpoint, note = _choose(root, word)
         if word != "latest":
             check_files(checkpoint)
-        return checkpoint, read_tensors(checkpoint, MODEL), note
+        return checkpoint, *read_model(checkpoint), note
     except CheckpointError:
         if chances == 1 or list_checkpoints(directory) == paths:
             raise

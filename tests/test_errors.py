@@ -18,6 +18,7 @@ EXIT_CODES = {
     "OccupiedError": 2,
     "PreflightError": 3,
     "StorageError": 4,
+    "OutOfMemoryError": 4,
     "NonFiniteError": 4,
     "DesyncError": 4,
     "RankLostError": 4,

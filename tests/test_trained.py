@@ -188,15 +188,15 @@ def test_a_checkpoint_that_is_removed_meanwhile(tmp_path: Path, monkeypatch: pyt
     """As a run that trains on does: the newest is another one by the time its files are read."""
     layout = save_run(tmp_path / "run")
     job = load_model(tmp_path / "run").job
-    read_tensors = module.read_tensors
+    read_model = module.read_model
 
-    def remove_first(checkpoint, prefix):
+    def remove_first(checkpoint):
         if checkpoint.step == 6:
             save_checkpoint(layout, job, 9)
             shutil.rmtree(checkpoint.path)
-        return read_tensors(checkpoint, prefix)
+        return read_model(checkpoint)
 
-    monkeypatch.setattr(module, "read_tensors", remove_first)
+    monkeypatch.setattr(module, "read_model", remove_first)
     assert_step(load_model(tmp_path / "run", "latest"), 9)
 
 

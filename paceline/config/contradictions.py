@@ -72,6 +72,13 @@ def _check_graph(config: RunConfig, given: _Given, facts: Facts) -> Iterator[Pro
             given.where("parallel.static_graph", *keys),
             f"set parallel.static_graph=false, or {do}",
         )
+    if config.train.compile.enabled:
+        yield Problem(
+            "parallel.static_graph=true cannot be combined with train.compile.enabled=true "
+            "(what is compiled is tried without exchanging gradients, which a static graph does not allow)",
+            given.where("parallel.static_graph", "train.compile.enabled"),
+            "set parallel.static_graph=false",
+        )
     if config.parallel.find_unused:
         yield Problem(
             "parallel.static_graph=true cannot be combined with parallel.find_unused=true "
@@ -92,10 +99,17 @@ def _check_sharding(config: RunConfig, given: _Given, facts: Facts) -> Iterator[
             "parallel.static_graph": "that is a promise to DDP, which stages 0 and 1 use",
             "parallel.find_unused": "that is a search of DDP's, which stages 0 and 1 use",
             "parallel.bucket_view": "that is about DDP's buckets, and rows are reduced without any",
+            "train.optimizer.ema": "the average is kept of whole weights, which no rank has",
         }
         refused |= {key: reason for key, reason in reasons.items() if given.chosen(key)}
+        if config.train.compile.enabled:
+            refused["train.compile.enabled"] = (
+                "weights travel in a forward, and where compiling fails that forward is begun again"
+            )
         if parallel.compression == "fp16":
             refused["parallel.compression"] = "rows are added up in the type that they travel in, and fp16 overflows"
+        if parallel.compression == "powersgd":
+            refused["parallel.compression"] = "that is a hook of DDP's, which stages 0 and 1 use"
     for key, reason in refused.items():
         default = show(describe(type(config))[key].default)
         other = "bf16, or none" if key == "parallel.compression" else default
@@ -168,6 +182,13 @@ def _check_device(config: RunConfig, given: _Given, facts: Facts) -> Iterator[Pr
             f"parallel.backend=nccl needs one GPU per rank: {_ranks(facts)}, {facts.num_gpus} visible",
             given.where("parallel.backend", "launch.nproc"),
             f"set parallel.backend=gloo, or launch.nproc={facts.num_gpus}",
+        )
+    if config.precision.mode == "fp16" and config.parallel.compression == "powersgd":
+        yield Problem(
+            "parallel.compression=powersgd cannot be combined with precision.mode=fp16 (whose scale of the loss changes, while "
+            "PowerSGD adds what one step lost to the next)",
+            given.where("parallel.compression", "precision.mode"),
+            "set precision.mode=bf16 or fp32, or parallel.compression=fp16",
         )
     if config.precision.mode == "fp16" and facts.num_gpus == 0:
         yield Problem(

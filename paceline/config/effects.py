@@ -29,6 +29,11 @@ def find_idle(config: RunConfig, given: Collection[str]) -> Iterator[tuple[str, 
         ]
     if config.train.lr_scaling.rule == "none":
         idle += [("train.lr_scaling.base_batch", "train.lr_scaling.rule=none")]
+    if config.parallel.compression != "powersgd":
+        reason = f"parallel.compression={config.parallel.compression}"
+        idle += [(f"parallel.powersgd.{name}", reason) for name in ("rank", "start_step")]
+    if not config.train.compile.enabled:
+        idle += [(f"train.compile.{name}", "train.compile.enabled=false") for name in ("mode", "dynamic")]
     if config.data.num_workers == 0:
         idle += [
             (f"data.{name}", "data.num_workers=0 loads in the training process") for name in ("prefetch", "pin_memory")

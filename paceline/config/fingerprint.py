@@ -19,6 +19,8 @@ from paceline.config.sections import IDENTITY, NUMERICS, RunConfig
 
 DATA_DIGEST = "data.digest"
 INIT_WEIGHTS = "init.weights"
+_CAME_LATER = ("train.optimizer.ema",)
+"""Not part of an identity where they are null: a run that began before there were any is still itself."""
 _FORK_MAY_CHANGE = (
     "train.optimizer.",
     "train.schedule.",
@@ -33,6 +35,9 @@ def identity_of(config: RunConfig, data_digest: str, weights_digest: str | None 
     """The fingerprint and the values that it is made of."""
     dumped = config.model_dump(mode="json")
     values = {name: _at(dumped, name) for name in _keys(type(config), IDENTITY)} | {DATA_DIGEST: data_digest}
+    for name in _CAME_LATER:
+        if values[name] is None:
+            del values[name]
     if weights_digest is not None:
         values[INIT_WEIGHTS] = weights_digest
     canonical = json.dumps(values, sort_keys=True, separators=(",", ":"))

@@ -87,6 +87,13 @@ class Optimizer(Section):
         "Parameters whose name contains one of these words get no weight decay.",
         IDENTITY,
     )
+    ema: float | None = key(
+        None,
+        "Decay of a moving average of the weights, which is evaluated, chosen as best and exported; null: none.",
+        IDENTITY,
+        gt=0,
+        lt=1,
+    )
     fused: Literal["auto"] | Bool = key("auto", "The fused implementation; auto: where the device has one.", NUMERICS)
 
 
@@ -109,6 +116,22 @@ class LrScaling(Section):
     base_batch: int | None = key(None, "The global batch that optimizer.lr was chosen for.", IDENTITY, ge=1)
 
 
+class Compile(Section):
+    enabled: Bool = key(
+        False,
+        "Compile the model's forward and backward with torch.compile; what cannot be compiled runs eagerly.",
+        NUMERICS,
+    )
+    mode: Literal["default", "max-autotune-no-cudagraphs"] = key(
+        "default",
+        "How long the compiler searches; CUDA graphs are train.graph's, which records what was compiled.",
+        NUMERICS,
+    )
+    dynamic: Literal["auto"] | Bool = key(
+        "auto", "Kernels for any shape; auto: not where the recipe's batches keep their shapes.", NUMERICS
+    )
+
+
 class Train(Section):
     global_batch: int = key(128, "Samples per optimizer step, over all ranks: the invariant.", IDENTITY, ge=1)
     micro_batch: int | None = key(
@@ -126,13 +149,33 @@ class Train(Section):
     graph: Literal["auto"] | Bool = key(
         "auto", "Replay forward and backward as one CUDA graph; auto: where shapes allow it.", NUMERICS
     )
+    activation_checkpointing: Bool = key(
+        False,
+        "Compute the model's blocks again in backward rather than keep what they computed: less memory, more time.",
+        NUMERICS,
+    )
+    compile: Compile = key(Compile(), "torch.compile.")
     nonfinite: Literal["stop", "skip"] = key(
         "stop",
         "On a loss or gradient that is not a number: stop, or leave the step out and go on. Neither updates the weights.",
     )
+    gc_every: int = key(
+        50,
+        "Steps between two garbage collections, which all ranks make together; 0: Python's own, in the middle of steps.",
+        ge=0,
+    )
     optimizer: Optimizer = key(Optimizer(), "The update rule.")
     schedule: Schedule = key(Schedule(), "The learning rate over time.")
     lr_scaling: LrScaling = key(LrScaling(), "The learning rate over batch size.")
+
+
+class PowerSgd(Section):
+    rank: int = key(
+        2, "For compression powersgd: columns of the two matrices that stand for a gradient.", NUMERICS, ge=1
+    )
+    start_step: int = key(
+        100, "For compression powersgd: so many steps at the beginning send whole gradients.", NUMERICS, ge=0
+    )
 
 
 class Parallel(Section):
@@ -146,7 +189,10 @@ class Parallel(Section):
         NUMERICS,
     )
     bucket_mb: float = key(25, "Size of DDP's gradient buckets, in MiB.", NUMERICS, gt=0)
-    compression: Literal["none", "bf16", "fp16"] = key("none", "Type in which gradients travel.", NUMERICS)
+    compression: Literal["none", "bf16", "fp16", "powersgd"] = key(
+        "none", "What gradients travel as: a smaller type, or matrices of low rank (powersgd).", NUMERICS
+    )
+    powersgd: PowerSgd = key(PowerSgd(), "Gradients as matrices of low rank.")
     static_graph: Bool = key(False, "Promise DDP that every step uses the same parameters.", NUMERICS)
     find_unused: Bool = key(False, "Let DDP search for parameters without gradient in every step.", NUMERICS)
     bucket_view: Bool = key(True, "Gradients are views into DDP's buckets: one copy less.", NUMERICS)

@@ -2,24 +2,32 @@
 
 from __future__ import annotations
 
+import torch
+
 from paceline.config.arithmetic import Length, plan_length
 from paceline.config.nearest import nearest
 from paceline.config.sections import Best
 from paceline.engine.attention import choose_attention, find_calls
+from paceline.engine.average import Average
 from paceline.engine.checkpoint.saver import Saver
 from paceline.engine.checkpoint.start import Start, choose_start
+from paceline.engine.compilation import Compilation, choose_dynamic
 from paceline.engine.context import Context
 from paceline.engine.device_stats import peak_flops
 from paceline.engine.effects import find_ineffective
 from paceline.engine.evaluation import Evaluator
+from paceline.engine.garbage import Garbage
 from paceline.engine.graph import choose_graph
 from paceline.engine.loader import Loader
 from paceline.engine.monitor import Monitor
 from paceline.engine.optimizer import LearningRate, build_optimizer, find_unmatched
+from paceline.engine.powersgd import check_precision, gradient_bytes
 from paceline.engine.precision import build_precision
+from paceline.engine.recomputation import recompute_blocks
 from paceline.engine.seeding import make_deterministic, seed_model
 from paceline.engine.state import TrainState
 from paceline.engine.step import TrainStep
+from paceline.engine.strategies.base import Strategy
 from paceline.engine.strategies.choice import build_strategy, choose_strategy
 from paceline.engine.timing import build_timer
 from paceline.engine.trainer import Trainer
@@ -44,6 +52,7 @@ def build_trainer(context: Context, workload: Workload) -> Trainer:
     device = ranks.device
     events.choice("device", "auto", str(device), "this local rank's GPU" if device.type == "cuda" else "no GPU here")
     precision = build_precision(config.precision, ranks, events)
+    check_precision(config.parallel.compression, precision.name)
     calls = find_calls(workload, config, device, ranks.world_size)
     is_told = "attention.impl" in dict(context.idle)
     attention = choose_attention(config.attention, calls, precision.name, ranks, events, is_told=is_told)
@@ -52,11 +61,15 @@ def build_trainer(context: Context, workload: Workload) -> Trainer:
     seed_model(config.run.seed)
     model = workload.build_model(Setting(device, attention.kernel, kind.needs_even_calls))
     start.load_model(model)
+    if config.train.activation_checkpointing:
+        recompute_blocks(model, events)
     strategy = build_strategy(kind, model, ranks, config.parallel, events)
     optimizer = build_optimizer(strategy.trainable, config.train.optimizer, device, events)
     start.load_rest(strategy, optimizer, precision)
+    average = _build_average(context, model)
+    start.load_average(average, events)
     use_graph, reason = choose_graph(
-        config.train.graph, device.type, ranks.has_group, precision.name, workload.has_static_shapes
+        config.train, device.type, ranks.has_group, precision.name, workload.has_static_shapes
     )
     events.choice("train.graph", config.train.graph, use_graph, reason)
     loader = Loader(context, workload.train_set(), length)
@@ -71,14 +84,24 @@ def build_trainer(context: Context, workload: Workload) -> Trainer:
             )
     learning_rate = LearningRate(config.train, state.horizon)
     timer = build_timer(device)
-    saver = Saver(context, strategy, optimizer, precision, None if start.is_fork else state)
+    saver = Saver(context, strategy, optimizer, precision, None if start.is_fork else state, average)
     step = TrainStep(
-        context, workload, strategy, optimizer, precision, learning_rate, timer, saver.hold_update, use_graph
+        context, workload, strategy, optimizer, precision, learning_rate, timer, saver.hold_update, use_graph, average
     )
-    evaluator = Evaluator(config, ranks, workload, strategy, precision, context.watch)
+    compilation = _compile(context, workload, strategy)
+    evaluator = Evaluator(config, ranks, workload, strategy, precision, context.watch, compilation, average)
     monitor = Monitor(context, workload, peak_flops(device, precision.name, config.precision.tf32), state.samples)
+    if compilation is not None:
+        # Without exchanging gradients: a rank on which this fails must not leave the others waiting.
+        with strategy.accumulating():
+            warm_up(context, workload, strategy, precision, loader)
+        compilation.give_up_together()
     if strategy.rebuilds_buckets:
         warm_up(context, workload, strategy, precision, loader)
+    if strategy.powersgd is not None:
+        warm_up(context, workload, strategy, precision, loader)  # in the buckets that stay, so that they can be counted
+        strategy.powersgd.begin(state.step, ranks.backend, gradient_bytes(model))
+        strategy.powersgd.tell(state.step, length.total_steps, events)
     return Trainer(
         context,
         workload,
@@ -93,7 +116,31 @@ def build_trainer(context: Context, workload: Workload) -> Trainer:
         monitor,
         timer,
         saver,
+        compilation,
+        average,
+        garbage=Garbage(config.train.gc_every, events),
     )
+
+
+def _build_average(context: Context, model: torch.nn.Module) -> Average | None:
+    decay = context.config.train.optimizer.ema
+    if decay is None:
+        return None
+    context.events.choice(
+        "train.optimizer.ema", decay, decay, "the average of the weights is evaluated, chosen as best and exported"
+    )
+    return Average(model, decay)
+
+
+def _compile(context: Context, workload: Workload, strategy: Strategy) -> Compilation | None:
+    """The compiled forward, if one is asked for; compiled by the first call."""
+    config, device_type = context.config.train.compile, context.ranks.device.type
+    if not config.enabled:
+        return None
+    context.events.choice("train.compile.enabled", True, True, "as requested")
+    dynamic, reason = choose_dynamic(config.dynamic, device_type, workload.has_static_shapes)
+    context.events.choice("train.compile.dynamic", config.dynamic, dynamic, reason)
+    return Compilation(context, strategy.model, dynamic)
 
 
 def choose_objective(config: Best, workload: Workload) -> Objective:

@@ -12,7 +12,10 @@ def find_ineffective(context: Context) -> Iterator[tuple[str, str]]:
     config, given, ranks = context.config, context.given, context.ranks
     has_gpu = ranks.device.type == "cuda"
     if not ranks.has_group:
-        for name in ("bucket_mb", "compression", "static_graph", "find_unused", "bucket_view", "timeout_s"):
+        names = ["bucket_mb", "compression", "static_graph", "find_unused", "bucket_view", "timeout_s"]
+        if config.parallel.compression == "powersgd":
+            names += ["powersgd.rank", "powersgd.start_step"]
+        for name in names:
             if f"parallel.{name}" in given:
                 yield f"parallel.{name}", "one rank exchanges no gradients"
     if ranks.world_size == 1 and config.parallel.zero_stage:

@@ -10,7 +10,10 @@ import numpy as np
 import torch
 
 from paceline.config.sections import RunConfig
+from paceline.engine.average import Average
+from paceline.engine.compilation import Compilation
 from paceline.engine.loader import to_device
+from paceline.engine.out_of_memory import name_batch
 from paceline.engine.precision import Precision
 from paceline.engine.ranks import Ranks
 from paceline.engine.stop import StopWatch
@@ -29,6 +32,8 @@ class Evaluator:
         strategy: Strategy,
         precision: Precision,
         watch: StopWatch | None = None,
+        compilation: Compilation | None = None,
+        average: Average | None = None,
     ) -> None:
         self._workload = workload
         self._strategy = strategy
@@ -39,6 +44,10 @@ class Evaluator:
         self._placed: dict[str, SampleSet] = {}
         self._watch = watch
         """who may ask for a stop in the middle; None: nobody"""
+        self._compilation = compilation
+        """what is not used here: `paceline evaluate` has to find the same digits"""
+        self._average = average
+        """what is evaluated in place of the weights"""
 
     def size(self, split: str) -> int:
         """How many samples of a split are evaluated."""
@@ -52,7 +61,13 @@ class Evaluator:
         block = min(self._config.block, num_samples)
         num_blocks = math.ceil(num_samples / block)
         mine: list[dict[str, torch.Tensor]] = []
-        with self._strategy.whole() as model, _evaluating(model), torch.no_grad(), self._precision.autocast():
+        with (
+            self._strategy.whole() as model,
+            _evaluating(model),
+            torch.no_grad(),
+            self._precision.autocast(),
+            self._as_evaluated(),
+        ):
             # As many rounds on every rank, so that the vote below is one collective for all.
             for start in range(0, num_blocks, self._ranks.world_size):
                 index = start + self._ranks.rank
@@ -62,6 +77,15 @@ class Evaluator:
                     return None
         outputs = self._gather(mine, num_samples, block)
         return check_metrics(self._workload, split, self._workload.metrics(split, outputs))
+
+    def _as_evaluated(self) -> contextlib.ExitStack:
+        """The model as whoever loads it later will have it."""
+        with contextlib.ExitStack() as stack:
+            if self._compilation is not None:
+                stack.enter_context(self._compilation.eagerly())
+            if self._average is not None:
+                stack.enter_context(self._average.in_place())
+            return stack.pop_all()
 
     def _place(self, split: str) -> SampleSet:
         """The split's samples, on the device where they can be: sent there once."""
@@ -73,7 +97,11 @@ class Evaluator:
 
     def _score(self, model: torch.nn.Module, samples: SampleSet, start: int, end: int) -> dict[str, torch.Tensor]:
         batch = to_device(samples.fetch(range(start, end), self._draw), self._ranks.device)
-        outputs = self._workload.predict(model, batch)
+        try:
+            outputs = self._workload.predict(model, batch)
+        except (RuntimeError, MemoryError) as error:
+            name_batch(error, batch)
+            raise
         # They stay on the device until all blocks are scored: no block waits for the one before it.
         return {name: _widest(value.detach()) for name, value in outputs.items()}
 

@@ -17,6 +17,7 @@ from typing import Protocol
 
 import torch
 
+from paceline.config.sections import Train
 from paceline.telemetry.events import EventLog
 
 Sums = tuple[torch.Tensor, torch.Tensor]
@@ -30,9 +31,10 @@ _MOST = 8
 
 
 def choose_graph(
-    requested: bool | str, device_type: str, has_group: bool, precision: str, has_static_shapes: bool
+    train: Train, device_type: str, has_group: bool, precision: str, has_static_shapes: bool
 ) -> tuple[bool, str]:
-    """(whether to use graphs, reason)."""
+    """(whether to use graphs, reason). With train.compile the compiled kernels are recorded."""
+    requested = train.graph
     if requested is False:
         return False, "as requested"
     if device_type != "cuda":
@@ -41,6 +43,8 @@ def choose_graph(
         return False, "gradients travel between ranks during backward"
     if precision == "fp16":
         return False, "fp16 changes the scale of its loss from step to step"
+    if train.activation_checkpointing:
+        return False, "activation checkpointing asks for the generator's state, which cannot be recorded"
     if not has_static_shapes:
         return False, "batches of this recipe change their shapes"
     return (

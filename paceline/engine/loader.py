@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import gc
 import os
 import signal
 from collections.abc import Iterator
@@ -100,6 +101,7 @@ def _begin_loader_process(parent_pid: int, _: int) -> None:
     """In a loader process: die with the trainer, and leave the operator's signals to it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)  # torchrun sends it to the whole process group
+    gc.enable()  # the trainer, which was forked here, has it off while it trains
     die_with_parent(parent_pid)
 
 

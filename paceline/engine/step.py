@@ -11,10 +11,12 @@ from typing import Any
 
 import torch
 
+from paceline.engine.average import Average
 from paceline.engine.context import Context
 from paceline.engine.graph import Graphs, Recorder
 from paceline.engine.loader import MicroBatch, to_device
 from paceline.engine.optimizer import LearningRate
+from paceline.engine.out_of_memory import name_batch
 from paceline.engine.outcome import Pending, Tally, Verdict
 from paceline.engine.precision import Precision
 from paceline.engine.seeding import seed_micro_step
@@ -38,6 +40,7 @@ class TrainStep:
         timer: StepTimer,
         hold_update: Callable[[], None],
         use_graph: bool,
+        average: Average | None = None,
     ) -> None:
         config = context.config
         self._workload = workload
@@ -47,6 +50,7 @@ class TrainStep:
         self._learning_rate = learning_rate
         self._timer = timer
         self._hold_update = hold_update
+        self._average = average
         self._ranks = context.ranks
         self._watch = context.watch
         self._pulse = context.pulse
@@ -83,10 +87,14 @@ class TrainStep:
             batch_samples = item.batch_samples
             is_last = micro_step == self._accumulate - 1
             with contextlib.nullcontext() if is_last else self._strategy.accumulating():
-                self._micro_step(item, tally, is_last)
+                try:
+                    self._micro_step(item, tally, is_last)
+                except (RuntimeError, MemoryError) as error:
+                    name_batch(error, item.batch)
+                    raise
         self._enter(step, "optimizer")
         self._learning_rate.apply(self._optimizer, step)
-        pending = Pending(step, tally, self._update(tally))
+        pending = Pending(step, tally, self._update(step, tally))
         self._timer.end_step()
         return pending, batch_samples
 
@@ -140,7 +148,7 @@ class TrainStep:
                 weight=float(weight),
             )
 
-    def _update(self, tally: Tally) -> Verdict:
+    def _update(self, step: int, tally: Tally) -> Verdict:
         """Normalises, clips and applies the gradients."""
         tally.finish()
         weight = tally.weight
@@ -157,6 +165,8 @@ class TrainStep:
         self._hold_update()  # a snapshot of the weights may still be under way
         self._precision.apply(self._optimizer, skip)
         self._strategy.share_update()
+        if self._average is not None:
+            self._average.update(step, skip)
         self._strategy.drop_gradients()
         return Verdict(grad_norm, skip, self._precision.is_trouble(is_finite[0], skip), ~is_finite[2])
 

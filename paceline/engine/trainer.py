@@ -5,11 +5,14 @@ from __future__ import annotations
 import time
 
 from paceline.config.arithmetic import Length
+from paceline.engine.average import Average
 from paceline.engine.checkpoint.best import load_best
 from paceline.engine.checkpoint.saver import Saver
+from paceline.engine.compilation import Compilation
 from paceline.engine.context import Context
 from paceline.engine.desync import check_parameters
 from paceline.engine.evaluation import Evaluator
+from paceline.engine.garbage import Garbage
 from paceline.engine.loader import Loader
 from paceline.engine.monitor import Monitor
 from paceline.engine.optimizer import LearningRate
@@ -41,6 +44,10 @@ class Trainer:
         monitor: Monitor,
         timer: StepTimer,
         saver: Saver,
+        compilation: Compilation | None = None,
+        average: Average | None = None,
+        *,
+        garbage: Garbage,
     ) -> None:
         self.state = state
         self._context = context
@@ -58,12 +65,19 @@ class Trainer:
         self._monitor = monitor
         self._timer = timer
         self._saver = saver
+        self._compilation = compilation
+        self._average = average
+        self._garbage = garbage
         self._judged_step = state.step
         saver.approve(state.step)
         self._overflows = 0
         """steps of this window that fp16 left out"""
 
     def run(self) -> Ending:
+        with self._garbage.kept_off(self.state.step):
+            return self._run()
+
+    def _run(self) -> Ending:
         try:
             ending = self._train()
         except NonFiniteError:  # on all ranks alike: what is under way can be brought to its end
@@ -82,6 +96,8 @@ class Trainer:
 
     def close(self) -> None:
         self._monitor.close()
+        if self._compilation is not None:
+            self._compilation.close()
 
     def _train(self) -> Ending:
         state, total = self.state, self._length.total_steps
@@ -115,6 +131,7 @@ class Trainer:
                     stop = self._judge(pending.read())  # it will not be waited for without
                 self._save()
             self._saver.prepare()
+            self._garbage.end_step(state.step)
         if previous is not None:
             stop = self._judge(previous.read()) or stop
             self._log_window(previous.read())
@@ -130,6 +147,8 @@ class Trainer:
                 self._on_nonfinite(outcome)
             elif outcome.skipped:
                 self._overflows += 1
+            if outcome.skipped and self._strategy.powersgd is not None:
+                self._strategy.powersgd.forget()
             self._saver.approve(outcome.step)
         return outcome.stop
 
@@ -155,6 +174,8 @@ class Trainer:
     def _log_window(self, outcome: Outcome) -> None:
         """The row of the steps since the last one, with the loss of this step."""
         self._pulse.beat(self.state.step, "log")
+        if self._compilation is not None:
+            self._compilation.give_up_together()
         times = self._timer.close_window()
         if times is not None:
             lr = self._learning_rate.at(outcome.step)
@@ -206,6 +227,8 @@ class Trainer:
         self._pulse.beat(self.state.step, "checkpoint")
         if not self._config.checkpoint.asynchronous:
             self._timer.pause()
+        if self._config.checkpoint.enabled:
+            self._garbage.collect(self.state.step)
         self._saver.save(self.state)
         self._timer.resume()
 
@@ -234,6 +257,7 @@ class Trainer:
             return None
         self._pulse.beat(self.state.step, "evaluate")
         self._timer.pause()
+        self._garbage.collect(self.state.step)
         began = time.perf_counter()
         with self._strategy.whole() as model:
             metrics = self._evaluator.run(split)
@@ -254,7 +278,7 @@ class Trainer:
 
     def _conclude(self, ending: Ending) -> Ending:
         """When all is saved: the other splits, of the model that the deciding one chose, and what to beat on them."""
-        chosen = load_best(self._context, self.state, self._strategy)
+        chosen = load_best(self._context, self.state, self._strategy, self._average)
         for split in self._workload.splits[1:]:
             if self._evaluate(split, chosen) is None and self._evaluator.size(split):
                 return Ending("stopped", self._agreed_reason(), self.state.step)

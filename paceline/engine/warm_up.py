@@ -1,5 +1,7 @@
 """A forward and a backward whose results are thrown away, before the first step of every start.
 
+Compilation begins here, with the same batch in every start: what is compiled for it must not depend on where a run goes on.
+
 DDP reduces the first iteration of a process in another layout of buckets than all later ones. From three ranks on, that changes the
 last bit of the sums: without this, the first step after a resume would not be the step that the uninterrupted run made.
 """

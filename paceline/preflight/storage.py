@@ -95,9 +95,11 @@ def checkpoint_bytes(subject: Subject) -> int | None:
 
 
 def _num_moments(optimizer: Optimizer) -> int:
+    """Numbers that a checkpoint has per weight besides the weight."""
+    average = 0 if optimizer.ema is None else 1
     if optimizer.name == "sgd":
-        return 1 if optimizer.momentum else 0
-    return 2
+        return average + (1 if optimizer.momentum else 0)
+    return average + 2
 
 
 def _checkpoints_there(subject: Subject) -> int:

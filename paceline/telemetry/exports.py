@@ -44,6 +44,8 @@ class Export:
     num_parameters: int
     identity: dict[str, Any]
     """{"fingerprint": …, "values": {dotted key: value}} of the run"""
+    is_average: bool = False
+    """the weights are the moving average that the run kept"""
     metrics: list[dict[str, Any]] = field(default_factory=list)
     """the rows of validation.csv that the run logged at that step"""
     v: int = SCHEMA

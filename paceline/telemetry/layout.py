@@ -1,7 +1,7 @@
 """Where everything lies in a run directory; the only file that knows the names.
 
 run.json  config.yaml  origins.json  env.json  metrics.csv  validation.csv  events.jsonl
-heartbeat/rank_00000.jsonl  logs/rank_00000.log  logs/launcher.log  ledger/rank_00000.jsonl  tensorboard/
+heartbeat/rank_00000.jsonl  logs/rank_00000.log  logs/launcher.log  ledger/rank_00000.jsonl  memory/rank_00000.json  tensorboard/
 checkpoints/step_00001000/  checkpoints/latest  report.html  report.md
 """
 
@@ -92,6 +92,10 @@ class RunLayout:
 
     def heartbeat(self, rank: int) -> Path:
         return self.root / "heartbeat" / f"rank_{rank:05d}.jsonl"
+
+    def memory(self, rank: int) -> Path:
+        """What a rank that ran out of memory knew about it."""
+        return self.root / "memory" / f"rank_{rank:05d}.json"
 
     def ledger(self, rank: int) -> Path:
         return self.root / "ledger" / f"rank_{rank:05d}.jsonl"

@@ -92,7 +92,9 @@ def _answer(arguments: argparse.Namespace) -> dict[str, Any]:
 def _describe(trained: Trained) -> dict[str, Any]:
     assert trained.checkpoint is not None, "the commands give run directories only"
     run = trained.checkpoint.manifest.run
-    return {"checkpoint": trained.where, "step": trained.step, "run_id": run, "note": trained.note}
+    average = "its weights are the moving average (train.optimizer.ema)" if trained.is_average else ""
+    note = "; ".join(filter(None, (trained.note, average)))
+    return {"checkpoint": trained.where, "step": trained.step, "run_id": run, "note": note}
 
 
 def evaluate_splits(trained: Trained, precision_mode: str | None = None) -> dict[str, Any]:
@@ -147,6 +149,7 @@ def write_files(trained: Trained, directory: Path) -> dict[str, Any]:
         sha256=sha256_of(directory / WEIGHTS),
         num_parameters=sum(parameter.numel() for parameter in trained.model.parameters()),
         identity=manifest.identity,
+        is_average=trained.is_average,
         metrics=_logged_rows(trained.root, manifest.run, trained.step),
     )
     write_export(directory, export)

@@ -14,6 +14,7 @@ from paceline.config.contradictions import Facts
 from paceline.engine.build import build_trainer
 from paceline.engine.context import Context
 from paceline.engine.failure import explain_exception
+from paceline.engine.out_of_memory import explain_out_of_memory, is_out_of_memory
 from paceline.engine.ranks import Ranks, join_ranks
 from paceline.engine.state import Ending
 from paceline.engine.stop import StopWatch
@@ -96,18 +97,26 @@ class Session:
         context = Context(
             job.config, job.given, idle, ranks, place.layout, run, place.attempt, events, watch, self._pulse
         )
-        workload = job.recipe.build(job.config)
-        job.check(Facts(ranks.world_size, torch.cuda.device_count(), len(workload.train_set())))
-        trainer = build_trainer(context, workload)
         try:
-            ending = trainer.run()
-        finally:
-            trainer.close()
+            ending = self._train(job, context)
+        except (RuntimeError, MemoryError) as error:
+            if is_out_of_memory(error):
+                raise explain_out_of_memory(error, context) from error
+            raise
         events.write("end", state=ending.state, reason=ending.reason, step=ending.step)
         ranks.close()
         watch.close()
         workers_lock.release()
         return ending
+
+    def _train(self, job: Job, context: Context) -> Ending:
+        workload = job.recipe.build(job.config)
+        job.check(Facts(context.ranks.world_size, torch.cuda.device_count(), len(workload.train_set())))
+        trainer = build_trainer(context, workload)
+        try:
+            return trainer.run()
+        finally:
+            trainer.close()
 
     def _open_pulse(self, run: RunFile, attempt: int) -> PulseWriter:
         directory = create_pulse_directory(run.id, attempt)

@@ -31,6 +31,13 @@ def test_identity_is_plain_json_and_stable():
     assert identity == identity_of(config(), "d")
 
 
+def test_a_run_from_before_there_was_an_average_is_still_itself():
+    assert "train.optimizer.ema" not in identity_of(config(), "d")["values"]
+    averaged = identity_of(config(train={"optimizer": {"ema": 0.99}}), "d")
+    assert averaged["values"]["train.optimizer.ema"] == 0.99
+    assert averaged["fingerprint"] != identity_of(config(), "d")["fingerprint"]
+
+
 def test_a_key_counts_whatever_it_is_called():
     class WithPath(Section):
         path: str = key("", "Where the initial weights lie.", IDENTITY)

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 
+from paceline.config.sections import Train
 from paceline.engine import build, step
 from paceline.engine.build import build_trainer
 from paceline.engine.graph import Graphs, add_gradients, choose_graph, signature_of
@@ -140,9 +141,15 @@ def assert_same(one: Result, other: Result) -> None:
     ],
 )
 def test_graphs_are_used_where_they_can_be(requested, facts, effective, because):
-    chosen, reason = choose_graph(requested, *facts)
+    chosen, reason = choose_graph(Train(graph=requested), *facts)
     assert chosen is effective
     assert because in reason
+
+
+def test_recomputed_blocks_are_not_recorded():
+    chosen, reason = choose_graph(Train(activation_checkpointing=True), "cuda", False, "bf16", True)
+    assert not chosen
+    assert "activation checkpointing" in reason
 
 
 def test_the_choice_is_recorded(train):

@@ -157,3 +157,32 @@ def _full_disk(**options: float) -> None:
     import full_disk
 
     full_disk.plant(**options)
+
+
+def _compiler(refuses_on: float) -> None:
+    """torch.compile without its compiler, which takes half a minute; on that rank it refuses."""
+    from paceline.engine import compilation
+
+    def compile_nothing(graph, inputs):
+        if os.environ["RANK"] == str(int(refuses_on)):
+            raise ZeroDivisionError("planted")
+        return graph.forward
+
+    compilation.BACKEND = compile_nothing
+
+
+def _hungry(step: float, evaluation: float = 0) -> None:
+    """The model asks for more memory than there can be, in that step or in the first evaluation after it."""
+    import torch
+
+    def act(train_step) -> None:
+        name = "predict" if evaluation else "loss"
+        compute = getattr(train_step._workload, name)
+
+        def ask(model, batch):
+            torch.empty(2**50, device=train_step._ranks.device)
+            return compute(model, batch)
+
+        setattr(train_step._workload, name, ask)
+
+    _at_step(step, act)

@@ -9,7 +9,7 @@ from pathlib import Path
 import safetensors
 import torch
 
-from paceline.engine.checkpoint.tensors import MODEL
+from paceline.engine.checkpoint.tensors import EMA, MODEL
 from paceline.engine.state import TrainState
 from paceline.errors import CheckpointError
 from paceline.files import read_json, sha256_of
@@ -30,6 +30,12 @@ def check_content(checkpoint: Checkpoint) -> None:
             raise damaged(checkpoint.path, f"{file} cannot be read ({error})") from error
         if missing:
             raise damaged(checkpoint.path, f"{file} does not hold {min(missing)}")
+
+
+def read_model(checkpoint: Checkpoint) -> tuple[dict[str, torch.Tensor], bool]:
+    """The weights of the model to use, and whether they are the moving average: it is taken wherever a run kept one."""
+    average = read_tensors(checkpoint, EMA)
+    return read_tensors(checkpoint, MODEL) | average, bool(average)
 
 
 def read_tensors(checkpoint: Checkpoint, prefix: str) -> dict[str, torch.Tensor]:
@@ -62,7 +68,7 @@ def read_weights(path: Path, digest: str) -> dict[str, torch.Tensor]:
     if checkpoint is None:
         return read_exported(path)
     check_files(checkpoint)
-    return read_tensors(checkpoint, MODEL)
+    return read_model(checkpoint)[0]
 
 
 def read_exported(path: Path) -> dict[str, torch.Tensor]:

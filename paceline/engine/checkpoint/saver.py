@@ -20,6 +20,7 @@ from pathlib import Path
 import torch
 
 import paceline
+from paceline.engine.average import Average
 from paceline.engine.checkpoint.keeping import refresh_links, retire, saving_directory, warn_unset
 from paceline.engine.checkpoint.publishing import SaveFailed, publish, report_done, report_failed, wait_for_shards
 from paceline.engine.checkpoint.shard import check_room, encode_header, plan_shards, write_file
@@ -57,13 +58,14 @@ class Saver:
         optimizer: torch.optim.Optimizer,
         precision: Precision,
         saved: TrainState | None,
+        average: Average | None = None,
     ) -> None:
         self._context = context
         self._config = context.config.checkpoint
         self._ranks = context.ranks
         self._layout = context.layout
         self._strategy = strategy
-        self._parts = (strategy, optimizer, precision)
+        self._parts = (strategy, optimizer, precision, average)
         self._snapshot = Snapshot(context.ranks.device)
         self._is_free = threading.Event()  # nobody reads the snapshot
         self._is_free.set()

@@ -14,9 +14,10 @@ import torch
 import torch.distributed as dist
 
 from paceline.config.changes import find_changes, list_changes
+from paceline.engine.average import Average
 from paceline.engine.checkpoint.keeping import refresh_links, remove_leftovers, warn_unset
 from paceline.engine.checkpoint.reading import check_content, iterate_tensors, read_state, read_tensors, read_weights
-from paceline.engine.checkpoint.tensors import MODEL, OPTIMIZER, PRECISION, load_moments, load_weights
+from paceline.engine.checkpoint.tensors import EMA, MODEL, OPTIMIZER, PRECISION, load_moments, load_weights
 from paceline.engine.context import Context
 from paceline.engine.precision import Precision
 from paceline.engine.state import TrainState
@@ -24,6 +25,7 @@ from paceline.engine.strategies.base import Strategy
 from paceline.errors import CheckpointError, PacelineError, error_from_record
 from paceline.files import read_records, storage_errors
 from paceline.telemetry.checkpoints import Checkpoint, list_checkpoints, newest_whole, read_checkpoint
+from paceline.telemetry.events import EventLog
 
 
 @dataclass(frozen=True)
@@ -51,6 +53,25 @@ class Start:
             moments = iterate_tensors(self.checkpoint, OPTIMIZER)
             load_moments(strategy, optimizer, moments, str(self.checkpoint.path))
             precision.load(read_tensors(self.checkpoint, PRECISION))
+
+    def load_average(self, average: Average | None, events: EventLog) -> None:
+        """The average of the weights, where there is one and one is wanted; what is missing or left behind is said."""
+        if self.checkpoint is None:
+            if average is not None:
+                average.restart()  # somebody's weights may have been loaded
+            return
+        saved = read_tensors(self.checkpoint, EMA)
+        if average is not None and saved:
+            average.load(saved, str(self.checkpoint.path))
+        elif average is not None:
+            average.restart()
+            what = f"the average of the weights begins at step {self.checkpoint.step:,}, with the weights of that step"
+            events.write("note", what=what, why=f"{self.checkpoint.path.name} has none")
+        elif saved:
+            what = f"the average of the weights in {self.checkpoint.path.name} is left behind"
+            events.write(
+                "note", what=what, why="train.optimizer.ema=null: training goes on from the weights themselves"
+            )
 
 
 def choose_start(context: Context) -> Start:

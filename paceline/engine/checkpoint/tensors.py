@@ -1,6 +1,6 @@
 """The tensors of a run by canonical names, so that any number of ranks can read what any other wrote.
 
-model.blocks.0.norm.weight      optimizer.exp_avg.blocks.0.norm.weight      precision.loss_scale
+model.blocks.0.norm.weight      optimizer.exp_avg.blocks.0.norm.weight      precision.loss_scale      ema.blocks.0.norm.weight
 """
 
 from __future__ import annotations
@@ -10,23 +10,26 @@ from typing import Any
 
 import torch
 
+from paceline.engine.average import Average
 from paceline.engine.precision import Precision
 from paceline.engine.strategies.base import Strategy, find_trainable
 from paceline.errors import CheckpointError
 
-MODEL, OPTIMIZER, PRECISION = "model.", "optimizer.", "precision."
+MODEL, OPTIMIZER, PRECISION, EMA = "model.", "optimizer.", "precision.", "ema."
 _MOST_NAMED = 5
 
 
 def collect_tensors(
-    strategy: Strategy, optimizer: torch.optim.Optimizer, precision: Precision
+    strategy: Strategy, optimizer: torch.optim.Optimizer, precision: Precision, average: Average | None = None
 ) -> dict[str, torch.Tensor]:
-    """Everything of a run that is a tensor: weights, buffers, moments, the scale of the loss. The tensors themselves, not copies.
+    """Everything of a run that is a tensor: weights, their average, buffers, moments, the scale of the loss. Themselves, not copies.
 
     The same names, shapes and types on every rank; what a rank has in part, or not at all, its strategy knows how to bring together.
     """
     tensors = {MODEL + name: tensor for name, tensor in model_tensors(strategy.model).items()}
     tensors |= {OPTIMIZER + name: tensor for name, tensor in strategy.moments(optimizer).items()}
+    if average is not None:
+        tensors |= {EMA + name: tensor for name, tensor in average.tensors().items()}
     return tensors | {PRECISION + name: tensor for name, tensor in precision.tensors().items()}
 
 
@@ -43,7 +46,7 @@ def find_writers(strategy: Strategy, names: Iterable[str]) -> dict[str, int]:
 
 def is_volatile(name: str, tensor: torch.Tensor) -> bool:
     """Whether it can change between two updates of the weights: a buffer does in a forward."""
-    return not (isinstance(tensor, torch.nn.Parameter) or name.startswith(OPTIMIZER))
+    return not (isinstance(tensor, torch.nn.Parameter) or name.startswith((OPTIMIZER, EMA)))
 
 
 def model_tensors(model: torch.nn.Module) -> dict[str, torch.Tensor]:

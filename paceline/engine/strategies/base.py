@@ -9,6 +9,7 @@ import torch
 from torch.nn.utils import get_total_norm
 
 from paceline.config.sections import Parallel
+from paceline.engine.powersgd import PowerSgd
 from paceline.engine.ranks import Ranks
 from paceline.telemetry.events import EventLog
 
@@ -43,6 +44,11 @@ class Strategy:
     def divisor(self) -> int:
         """By how much the strategy divides the sum of the ranks' gradients."""
         return 1
+
+    @property
+    def powersgd(self) -> PowerSgd | None:
+        """What compresses its gradients with a memory of its own."""
+        return None
 
     def accumulating(self) -> contextlib.AbstractContextManager[object]:
         """Around every micro-step but the last: gradients stay on this rank."""

@@ -9,6 +9,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from paceline.config.sections import Parallel
 from paceline.engine.compression import build_compression
+from paceline.engine.powersgd import PowerSgd
 from paceline.engine.ranks import Ranks
 from paceline.engine.strategies.base import Strategy
 from paceline.telemetry.events import EventLog
@@ -34,7 +35,11 @@ class DdpStrategy(Strategy):
             find_unused_parameters=parallel.find_unused,
             gradient_as_bucket_view=parallel.bucket_view,
         )
-        if parallel.compression != "none":
+        self._powersgd: PowerSgd | None = None
+        if parallel.compression == "powersgd":
+            self._powersgd = PowerSgd(parallel.powersgd)
+            wrapper.register_comm_hook(None, self._powersgd.build_hook())
+        elif parallel.compression != "none":
             wrapper.register_comm_hook(None, build_compression(parallel.compression, ranks.world_size))
         self._wrapper = wrapper
         self.module = wrapper
@@ -48,6 +53,10 @@ class DdpStrategy(Strategy):
     @property
     def divisor(self) -> int:
         return self._world_size
+
+    @property
+    def powersgd(self) -> PowerSgd | None:
+        return self._powersgd
 
     def accumulating(self) -> contextlib.AbstractContextManager[object]:
         return self._wrapper.no_sync()

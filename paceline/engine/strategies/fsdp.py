@@ -19,6 +19,7 @@ from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor
 
 from paceline.config.sections import Parallel
+from paceline.engine.blocks import find_blocks
 from paceline.engine.compression import COMPRESSED_TYPES
 from paceline.engine.pieces import cut, fill, gather, join
 from paceline.engine.ranks import Ranks
@@ -45,7 +46,7 @@ class FsdpStrategy(Strategy):
         assert group is not None
         mesh = DeviceMesh.from_group(group, ranks.device.type)
         policy = MixedPrecisionPolicy(reduce_dtype=COMPRESSED_TYPES.get(parallel.compression))
-        blocks = find_blocks(model)
+        blocks = find_own_blocks(model)
         for unit in (*blocks, model):
             is_let_go = parallel.zero_stage == 3 and unit is not model
             sharded = fully_shard(unit, mesh=mesh, reshard_after_forward=is_let_go, mp_policy=policy)
@@ -151,9 +152,9 @@ class FsdpStrategy(Strategy):
                 self._ranks.finish(work)
 
 
-def find_blocks(model: nn.Module) -> list[nn.Module]:
+def find_own_blocks(model: nn.Module) -> list[nn.Module]:
     """The elements of the model's outermost lists of modules that have weights, and have them for themselves."""
-    blocks = list(dict.fromkeys(_list_elements(model)))
+    blocks = list(dict.fromkeys(block for _, block in find_blocks(model)))
     inside = {module for block in blocks for module in block.modules()}
     rest = [module for module in model.modules() if module not in inside]
     uses = [set(block.parameters()) for block in blocks] + [{p for module in rest for p in module._parameters.values()}]
@@ -162,15 +163,6 @@ def find_blocks(model: nn.Module) -> list[nn.Module]:
         for number, block in enumerate(blocks)
         if uses[number] and not any(uses[number] & other for index, other in enumerate(uses) if index != number)
     ]
-
-
-def _list_elements(module: nn.Module) -> Iterator[nn.Module]:
-    for child in module.children():
-        # A list is never called itself: its elements are.
-        if isinstance(module, nn.ModuleList) and not isinstance(child, nn.ModuleList | nn.ModuleDict):
-            yield child
-        else:
-            yield from _list_elements(child)
 
 
 def _check_parameters(model: nn.Module, stage: int) -> None:

@@ -34,6 +34,7 @@ def build_plain(model: nn.Module, originals: Originals, whole: Mapping[nn.Parame
         kind, hooks = originals[module]
         twin = modules[module] = object.__new__(kind)
         vars(twin).update(vars(module) | hooks)
+        vars(twin).pop("forward", None)  # one that was put into its place calls the sharded module
         vars(twin)["_parameters"] = {
             name: None if value is None else weights[value] for name, value in module._parameters.items()
         }

@@ -12,30 +12,30 @@ from paceline.engine.checkpoint.tensors import collect_tensors, load_moments, lo
 from paceline.engine.precision import Precision
 from paceline.engine.ranks import Ranks
 from paceline.engine.strategies.ddp import DdpStrategy
-from paceline.engine.strategies.fsdp import FsdpStrategy, find_blocks
+from paceline.engine.strategies.fsdp import FsdpStrategy, find_own_blocks
 from paceline.errors import ConfigError
 from tests.engine.strategies.conftest import Net, Training, assert_same_on_all_ranks
 
 
 def test_blocks_are_what_lists_hold() -> None:
     model = Net()
-    assert find_blocks(model) == list(model.blocks)
+    assert find_own_blocks(model) == list(model.blocks)
     nested = nn.ModuleList([nn.ModuleList([nn.Linear(2, 2), nn.Linear(2, 2)]), nn.Linear(2, 2)])
-    assert find_blocks(nn.ModuleDict({"a": nested})) == [*nested[0], nested[1]]
-    assert find_blocks(nn.Sequential(nn.Linear(2, 2))) == []
+    assert find_own_blocks(nn.ModuleDict({"a": nested})) == [*nested[0], nested[1]]
+    assert find_own_blocks(nn.Sequential(nn.Linear(2, 2))) == []
     outer = nn.ModuleList([nn.Sequential(nn.ModuleList([nn.Linear(2, 2)]))])
-    assert find_blocks(nn.ModuleDict({"a": outer})) == [outer[0]], "the outermost"
-    assert find_blocks(nn.ModuleDict({"a": nn.ModuleList([nn.ReLU()])})) == [], "nothing to shard"
+    assert find_own_blocks(nn.ModuleDict({"a": outer})) == [outer[0]], "the outermost"
+    assert find_own_blocks(nn.ModuleDict({"a": nn.ModuleList([nn.ReLU()])})) == [], "nothing to shard"
 
 
 def test_blocks_that_share_weights_stay_together() -> None:
     model = Net()
     model.blocks[0].linear.weight = model.blocks[1].linear.weight
-    assert find_blocks(model) == []
+    assert find_own_blocks(model) == []
     model = Net()
     model.head = nn.Linear(6, 6)
     model.head.weight = model.blocks[1].linear.weight
-    assert find_blocks(model) == [model.blocks[0]]
+    assert find_own_blocks(model) == [model.blocks[0]]
 
 
 def test_a_parameter_without_rows_is_refused() -> None:
