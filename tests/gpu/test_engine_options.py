@@ -41,7 +41,7 @@ def test_compiled_kernels_are_recorded_as_a_graph(tmp_path):
     choices = effective(run)
     assert (choices["train.compile.enabled"], choices["train.compile.dynamic"]) == (True, False)
     assert choices["train.graph"] is True
-    assert [event["step"] for event in run.events_of("compile")][0] == 0
+    assert run.events_of("compile")[0]["step"] == 0
     assert not run.events_of("warning")
     for ours, theirs in zip(losses(run), losses(plain), strict=True):
         assert math.isclose(ours, theirs, rel_tol=1e-3), (ours, theirs)
