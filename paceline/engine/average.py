@@ -24,7 +24,7 @@ def decay_at(decay: float, step: int) -> float:
 
 
 class Average:
-    """The average of a model's trainable parameters, on their device, by their names."""
+    """The average of a model's trainable parameters, on their device, by their names; it begins with what they are."""
 
     def __init__(self, model: torch.nn.Module, decay: float) -> None:
         self._decay = decay
@@ -63,11 +63,6 @@ class Average:
             raise CheckpointError(what, where, "use the configuration it was trained with")
         for name, value in self._values.items():
             value.copy_(tensors[name])
-
-    def restart(self) -> None:
-        """Begins anew, with the weights as they are."""
-        for name, value in self._values.items():
-            value.copy_(self._parameters[name].detach())
 
     def _swap(self) -> None:
         for name, parameter in self._parameters.items():

@@ -15,7 +15,6 @@ import re
 import time
 from typing import Any
 
-import psutil
 import torch
 
 from paceline.engine.context import Context
@@ -105,6 +104,8 @@ def _gpu_processes(device: torch.device) -> list[dict[str, int]]:
 
 
 def _read_host() -> dict[str, Any]:
+    import psutil
+
     memory, own = psutil.virtual_memory(), psutil.Process().memory_info()
     sizes = {p.pid: p.info["memory_info"].rss for p in psutil.process_iter(["memory_info"]) if p.info["memory_info"]}
     sizes.pop(os.getpid(), None)

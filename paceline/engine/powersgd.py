@@ -12,7 +12,6 @@ What each rank remembers is its own and large: a checkpoint does not keep it, an
 from __future__ import annotations
 
 import torch
-from torch.distributed.algorithms.ddp_comm_hooks.powerSGD_hook import PowerSGDState, powerSGD_hook
 
 from paceline.config.sections import PowerSgd as PowerSgdSection
 from paceline.engine.compression import Hook
@@ -29,6 +28,8 @@ class PowerSgd:
     """The state of PowerSGD on this rank."""
 
     def __init__(self, config: PowerSgdSection) -> None:
+        from torch.distributed.algorithms.ddp_comm_hooks.powerSGD_hook import PowerSGDState
+
         self._config = config
         self._state = PowerSGDState(
             None, config.rank, start_powerSGD_iter=max(2, config.start_step), orthogonalization_epsilon=_EPSILON
@@ -39,6 +40,7 @@ class PowerSgd:
 
     def build_hook(self) -> Hook:
         """A DDP communication hook."""
+        from torch.distributed.algorithms.ddp_comm_hooks.powerSGD_hook import powerSGD_hook
 
         # Without annotations: DDP compares them with types, and here they are strings.
         def compress(_, bucket):  # type: ignore[no-untyped-def]

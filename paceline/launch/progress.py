@@ -28,7 +28,13 @@ from paceline.telemetry.pulse import read_pulse
 
 _PLAIN_EVERY_S = 5.0
 _STEPPING = ("data", "forward", "backward", "optimizer", "log")
-_PHASE_WORDS = {"start": "starting", "evaluate": "evaluating", "check": "comparing parameters", "end": "ending"}
+_PHASE_WORDS = {
+    "start": "starting",
+    "compile": "compiling",
+    "evaluate": "evaluating",
+    "check": "comparing parameters",
+    "end": "ending",
+}
 _MIB = 1 << 20
 
 
@@ -132,6 +138,8 @@ class Progress:
             self.say(f"restart {event['restart']} of {event['of']}: {event['why']}", "yellow")
         elif kind == "evaluation":
             self.say(self._describe_evaluation(event), "cyan")
+        elif kind == "compile":
+            self.say(f"step {event['step']:,}  compiled in {event['seconds']:.1f} s", "dim")
         elif kind == "checkpoint":
             best = ", the best so far" if event.get("is_best") else ""
             size = f"{event['bytes'] / _MIB:,.1f} MiB in {event['seconds']:.1f} s"
@@ -171,7 +179,7 @@ class Progress:
             left = self._pace.seconds_left(self._total - self.step)
             if left is not None and left >= 1 and self._phase != "end":
                 words.append(f"{_duration(left)} left")
-        if self._phase not in _STEPPING and self.step:
+        if self._phase not in _STEPPING and (self.step or self._phase == "compile"):
             words.append(_PHASE_WORDS.get(self._phase, self._phase))
         return words
 

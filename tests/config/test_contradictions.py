@@ -29,6 +29,18 @@ def test_static_graph_with_accumulation_given():
     assert problem.do == "set parallel.static_graph=false, or train.accumulate=1"
 
 
+def test_static_graph_with_what_is_compiled():
+    (problem,) = problems_of("parallel.static_graph=true", "train.compile.enabled=true")
+    assert "train.compile.enabled=true" in problem.what
+    assert problem.do == "set parallel.static_graph=false"
+
+
+def test_powersgd_with_a_scale_that_changes():
+    (problem,) = problems_of("parallel.compression=powersgd", "precision.mode=fp16", facts=Facts(1, 1))
+    assert "precision.mode=fp16" in problem.what
+    assert problem.where == "override 'parallel.compression=powersgd' and override 'precision.mode=fp16'"
+
+
 def test_static_graph_with_accumulation_that_follows_from_the_world_size():
     overrides = ("parallel.static_graph=true", "train.global_batch=100", "train.micro_batch=34")
     (problem,) = problems_of(*overrides, facts=Facts(2, 0))

@@ -32,6 +32,10 @@ def idle(*overrides: str) -> dict[str, str]:
         (("train.optimizer.name=sgd", "train.optimizer.betas=[0.8, 0.9]"), "train.optimizer.betas", "sgd"),
         (("train.optimizer.no_decay=[bias]",), "train.optimizer.no_decay", "weight_decay=0"),
         (("data.prefetch=4",), "data.prefetch", "num_workers=0"),
+        (("train.compile.mode=max-autotune-no-cudagraphs",), "train.compile.mode", "train.compile.enabled=false"),
+        (("train.compile.dynamic=true",), "train.compile.dynamic", "train.compile.enabled=false"),
+        (("parallel.compression=bf16", "parallel.powersgd.rank=4"), "parallel.powersgd.rank", "compression=bf16"),
+        (("parallel.powersgd.start_step=4",), "parallel.powersgd.start_step", "compression=none"),
         (("checkpoint.best.direction=min",), "checkpoint.best.direction", "checkpoint.best.metric"),
         (("attention.fallback=error",), "attention.fallback", "impl=auto"),
         (("attention.impl=eager", "attention.exclude=[math]"), "attention.exclude", "impl=eager"),
@@ -66,6 +70,8 @@ def test_nothing_is_said_of_what_has_an_effect_or_was_not_given():
     assert idle("train.schedule.kind=cosine", "train.schedule.min_ratio=0.1") == {}
     assert idle("train.optimizer.name=sgd", "train.optimizer.momentum=0.9") == {}
     assert idle("data.num_workers=1", "data.prefetch=4") == {}
+    assert idle("train.compile.enabled=true", "train.compile.dynamic=true") == {}
+    assert idle("parallel.compression=powersgd", "parallel.powersgd.rank=4") == {}
     assert idle("checkpoint.best.metric=loss", "checkpoint.best.direction=min") == {}
     assert idle("attention.impl=flash", "attention.exclude=[math]", "attention.fallback=warn") == {}
     assert idle("attention.exclude=[math]") == {}

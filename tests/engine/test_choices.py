@@ -7,6 +7,7 @@ import torch
 
 from paceline.config.sections import Precision
 from paceline.engine.effects import find_ineffective
+from paceline.engine.powersgd import check_precision
 from paceline.engine.precision import build_precision, choose_precision
 from paceline.engine.ranks import Ranks, choose_backend, read_place
 from paceline.errors import ConfigError, UsageError
@@ -49,6 +50,13 @@ def test_backends():
     assert choose_backend("nccl", 1, 1, 1)[0] == "nccl"
     with pytest.raises(ConfigError, match="2 ranks, 1 GPUs"):
         choose_backend("nccl", 2, 2, 1)
+
+
+def test_powersgd_is_refused_where_auto_comes_to_fp16():
+    check_precision("powersgd", "bf16")
+    check_precision("bf16", "fp16")
+    with pytest.raises(ConfigError, match=r"precision\.mode=fp16"):
+        check_precision("powersgd", "fp16")
 
 
 def test_what_has_no_effect_on_this_machine_is_found(make_context):

@@ -56,6 +56,21 @@ def test_plain_lines(tmp_path: Path) -> None:
     seen.progress.close()
 
 
+def test_compilation_is_seen_while_it_lasts_and_afterwards(tmp_path: Path) -> None:
+    seen = Fixture(tmp_path, terminal=True)
+    seen.plan()
+    seen.pulse.beat(0, "compile")
+    seen.progress.poll()
+    assert "compiling" in seen.take()
+    seen.events.write("compile", step=0, seconds=27.94, parts=3)
+    seen.pulse.beat(1, "forward")
+    seen.progress.poll()
+    assert "step 0  compiled in 27.9 s" in seen.take()
+    seen.progress.poll()
+    assert "compiling" not in seen.take()
+    seen.progress.close()
+
+
 def test_time_left_from_the_pace_since_the_first_step() -> None:
     pace = _Pace()
     assert pace.seconds_left(100) is None

@@ -57,14 +57,11 @@ class Start:
     def load_average(self, average: Average | None, events: EventLog) -> None:
         """The average of the weights, where there is one and one is wanted; what is missing or left behind is said."""
         if self.checkpoint is None:
-            if average is not None:
-                average.restart()  # somebody's weights may have been loaded
             return
         saved = read_tensors(self.checkpoint, EMA)
         if average is not None and saved:
             average.load(saved, str(self.checkpoint.path))
         elif average is not None:
-            average.restart()
             what = f"the average of the weights begins at step {self.checkpoint.step:,}, with the weights of that step"
             events.write("note", what=what, why=f"{self.checkpoint.path.name} has none")
         elif saved:
