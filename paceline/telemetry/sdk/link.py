@@ -47,7 +47,7 @@ class Link:
         self._rank = rank
         self._claim = claim
         self._workers_lock = Lock(layout.workers_lock)
-        self._deadline = time.monotonic() + _FOUND_S
+        self._complains_at, self._has_complained = time.monotonic() + _FOUND_S, False
         if claim is not None:
             self.agreement = claim.agreement
             self.rows = Rows(layout, claim.attempt, self.scribe.say)
@@ -86,6 +86,12 @@ class Link:
                 held.close()
         self._workers_lock.release()
 
+    def forget(self) -> None:
+        """In a forked process: a copy of a lock must not outlive the rank that holds it."""
+        self._workers_lock.release()
+        if self._claim is not None:
+            self._claim.forget()
+
     def _watch(self) -> None:
         """Called several times a second by the scribe's thread."""
         if self.attempt is None:
@@ -96,15 +102,15 @@ class Link:
             self._hear()
 
     def _look_for_attempt(self) -> None:
-        found = find_attempt(self._layout, self._rank) if self._deadline else None
+        found = find_attempt(self._layout, self._rank)
         if found is not None:
             run_id, attempt = found
             self._settle(run_id, attempt)
             self.scribe.attach(attempt)
-        elif self._deadline and time.monotonic() > self._deadline:
-            self._deadline = 0.0
+        elif not self._has_complained and time.monotonic() > self._complains_at:
+            self._has_complained = True
             text = (
-                f"rank {self._rank.rank} has found no attempt of its launch in {self._layout.root}, and writes nothing"
+                f"rank {self._rank.rank} finds no attempt of its launch in {self._layout.root}, and writes nothing yet"
             )
             LOG.warning("%s; does rank 0 call start_run with the same directory?", text)
 

@@ -325,6 +325,8 @@ def _forget_in_child() -> None:
     for run in list(_LIVING):
         run._is_over = True
         run._exits.close()
+        if run._link is not None:
+            run._link.forget()
 
 
 os.register_at_fork(after_in_child=_forget_in_child)

@@ -89,7 +89,9 @@ raise ValueError("x")
 
 
 def test_what_nobody_could_say_is_said_by_the_next_attempt(tmp_path: Path) -> None:
-    returned, _, found = run_python("os.kill(os.getpid(), signal.SIGKILL)", tmp_path)
+    # A process that it forked lives on, and must not keep the run occupied.
+    code = "if os.fork(): os.kill(os.getpid(), signal.SIGKILL)\nos.close(1); os.close(2); import time; time.sleep(20)"
+    returned, _, found = run_python(code, tmp_path)
     assert (returned, found.run.state) == (-signal.SIGKILL, "running")
     pulses = Path(found.run.attempts[0].pulses)
     assert pulses.exists()
