@@ -90,12 +90,20 @@ raise ValueError("x")
 
 def test_what_nobody_could_say_is_said_by_the_next_attempt(tmp_path: Path) -> None:
     # A process that it forked lives on, and must not keep the run occupied.
-    code = "if os.fork(): os.kill(os.getpid(), signal.SIGKILL)\nos.close(1); os.close(2); import time; time.sleep(20)"
-    returned, _, found = run_python(code, tmp_path)
+    code = """
+pid = os.fork()
+if pid:
+    print(pid, file=sys.stderr, flush=True)
+    os.kill(os.getpid(), signal.SIGKILL)
+os.close(1); os.close(2)
+signal.pause()
+"""
+    returned, pid, found = run_python(code, tmp_path)
     assert (returned, found.run.state) == (-signal.SIGKILL, "running")
     pulses = Path(found.run.attempts[0].pulses)
     assert pulses.exists()
     _, _, found = run_python("run.finish()", tmp_path)
+    os.kill(int(pid), signal.SIGKILL)
     assert [(a.state, a.reason) for a in found.run.attempts] == [("failed", OWNER_KILLED), ("finished", "length")]
     assert not pulses.exists()
     assert found.events_of("note")[0]["what"] == f"attempt 1 of this run ended (failed: {OWNER_KILLED})"

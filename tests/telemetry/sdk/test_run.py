@@ -226,7 +226,16 @@ def test_mistakes_in_the_loop_are_said_once_and_do_not_stop_it(
 
 
 def test_a_tensor_is_read_once_per_window(tmp_path: Path) -> None:
-    losses = [Tensor(float(step)) for step in range(1, 11)]
+    class Attached:
+        """A loss that still holds its graph."""
+
+        def detach(self) -> Tensor:
+            return Tensor(5.0)
+
+    losses: list = [Tensor(float(step)) for step in range(1, 11)]
+    with start_run(tmp_path, log_every=5) as run:
+        run.step(loss=Attached())
+        assert isinstance(run._loss, Tensor), "the graph must not live until the next step"
     with start_run(tmp_path, log_every=5) as run:
         for loss in losses[:-2]:
             run.step(loss=loss)
