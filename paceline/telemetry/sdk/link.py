@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -24,6 +25,7 @@ from paceline.telemetry.sdk.rows import Rows
 from paceline.telemetry.sdk.scribe import LOG, Scribe
 
 _HEARD_S = 2.0
+_DESCRIBED_S = 5.0
 _FOUND_S = 120.0
 
 
@@ -47,6 +49,8 @@ class Link:
         self._rank = rank
         self._claim = claim
         self._workers_lock = Lock(layout.workers_lock)
+        # A thread of its own, because the driver may take seconds to answer: heartbeats do not wait for it.
+        self._describer = threading.Thread(target=self._describe, name="paceline-env", daemon=True)
         self._complains_at, self._has_complained = time.monotonic() + _FOUND_S, False
         if claim is not None:
             self.agreement = claim.agreement
@@ -56,7 +60,7 @@ class Link:
     def start(self) -> None:
         self.scribe.start()
         if self._claim is not None:
-            self.scribe.hand(self._describe)
+            self._describer.start()
 
     def end(self, ending: Ending, step: int) -> None:
         """Writes how it ended, as far as that is this rank's to say, and lets go of everything."""
@@ -73,6 +77,7 @@ class Link:
             self.scribe.hand(self.rows.close)
         self.scribe.close()
         if self._claim is not None:
+            self._describer.join(_DESCRIBED_S)
             self._hear()
             try:
                 self._claim.finish(ending.state, ending.reason, step, ending.exit_code)
@@ -142,6 +147,9 @@ class Link:
         agreement.hear_failure()
 
     def _describe(self) -> None:
-        """env.json, by the thread: the driver and git may take a while to answer."""
-        gpus, driver = ask_driver()
-        write_json(self._layout.environment, describe_machine(os.environ, Path.cwd(), gpus, driver))
+        """env.json, once."""
+        try:
+            gpus, driver = ask_driver()
+            write_json(self._layout.environment, describe_machine(os.environ, Path.cwd(), gpus, driver))
+        except OSError as error:
+            LOG.warning("cannot write what this run is running on: %s", error)
