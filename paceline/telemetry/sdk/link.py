@@ -64,6 +64,7 @@ class Link:
 
     def end(self, ending: Ending, step: int) -> None:
         """Writes how it ended, as far as that is this rank's to say, and lets go of everything."""
+        self.scribe.hasten()
         if self.pulse is not None:
             self.pulse.beat(step, "end")
         peer = self.agreement.failed_rank if self.agreement is not None else None
