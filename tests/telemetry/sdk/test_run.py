@@ -212,7 +212,7 @@ def test_mistakes_in_the_loop_are_said_once_and_do_not_stop_it(
     assert len(said) == 7, said
     assert "step 0 after step 0 is left out: steps are counted as they end, from 1" in said[0]
     assert "loss is not one number" in said[1]
-    assert "run.step could not be recorded" in said[2]
+    assert "samples is not one number" in said[2]
     assert "there is no phase 'thinking'" in said[3]
     assert "events of the kind 'end'" in said[4]
     assert "accuracy is not one number" in said[5]
@@ -236,7 +236,7 @@ def test_a_tensor_is_read_once_per_window(tmp_path: Path) -> None:
     losses: list = [Tensor(float(step)) for step in range(1, 11)]
     with start_run(tmp_path, log_every=5) as run:
         run.step(loss=Attached())
-        assert isinstance(run._loss, Tensor), "the graph must not live until the next step"
+        assert isinstance(run._tally._loss, Tensor), "the graph must not live until the next step"
     with start_run(tmp_path, log_every=5) as run:
         for loss in losses[:-2]:
             run.step(loss=loss)
