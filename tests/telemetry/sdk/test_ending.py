@@ -103,7 +103,7 @@ signal.pause()
     pulses = Path(found.run.attempts[0].pulses)
     assert pulses.exists()
     _, _, found = run_python("run.finish()", tmp_path)
-    os.kill(int(pid), signal.SIGKILL)
+    os.kill(int(pid.split()[-1]), signal.SIGKILL)  # Python may warn of the fork before
     assert [(a.state, a.reason) for a in found.run.attempts] == [("failed", OWNER_KILLED), ("finished", "length")]
     assert not pulses.exists()
     assert found.events_of("note")[0]["what"] == f"attempt 1 of this run ended (failed: {OWNER_KILLED})"
