@@ -56,16 +56,9 @@ class Tally:
 
     def count(self, samples: Any, global_samples: Any, units: Any, *, is_timed: bool) -> None:
         """What a step trained on; rates are over the steps whose time is known."""
-        total = self._amount("global_samples", global_samples)
-        if total is None and samples is not None:
-            own = self._amount("samples", samples)
-            total = own * self._world_size if own is not None else None
-        if total is not None:
-            self._has_samples = True
-            self._window_samples += total if is_timed else 0
-            if self._samples is not None:
-                self._samples += int(total)
-        amount = self._amount("units", units)
+        if samples is not None or global_samples is not None:
+            self._count_samples(samples, global_samples, is_timed)
+        amount = self._amount("units", units) if units is not None else None
         if amount is not None:
             self._has_units = True
             self._window_units += amount * self._world_size if is_timed else 0
@@ -86,6 +79,18 @@ class Tally:
         counted |= {"units_per_s": self._window_units} if self._has_units else {}
         self._window_samples, self._window_units = 0.0, 0.0
         return row, counted
+
+    def _count_samples(self, samples: Any, global_samples: Any, is_timed: bool) -> None:
+        if global_samples is not None:
+            total = self._amount("global_samples", global_samples)
+        else:
+            own = self._amount("samples", samples)
+            total = own * self._world_size if own is not None else None
+        if total is not None:
+            self._has_samples = True
+            self._window_samples += total if is_timed else 0
+            if self._samples is not None:
+                self._samples += int(total)
 
     def _amount(self, name: str, value: Any) -> float | None:
         return value if type(value) is int else read_number(name, value, self._say)
