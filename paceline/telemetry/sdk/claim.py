@@ -75,6 +75,10 @@ class SdkClaim:
         remove_pulse_directory(self.pulses)
         self._lock.release()
 
+    def forget(self) -> None:
+        """In a forked process: its copy of the lock goes, the owner keeps its own."""
+        self._lock.release()
+
 
 def claim_run(layout: RunLayout, description: Description, rank: Rank) -> SdkClaim:
     """Takes the directory for a new attempt, or says why not."""

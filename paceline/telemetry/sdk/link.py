@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -24,6 +25,7 @@ from paceline.telemetry.sdk.rows import Rows
 from paceline.telemetry.sdk.scribe import LOG, Scribe
 
 _HEARD_S = 2.0
+_DESCRIBED_S = 5.0
 _FOUND_S = 120.0
 
 
@@ -47,7 +49,9 @@ class Link:
         self._rank = rank
         self._claim = claim
         self._workers_lock = Lock(layout.workers_lock)
-        self._deadline = time.monotonic() + _FOUND_S
+        # A thread of its own, because the driver may take seconds to answer: heartbeats do not wait for it.
+        self._describer = threading.Thread(target=self._describe, name="paceline-env", daemon=True)
+        self._complains_at, self._has_complained = time.monotonic() + _FOUND_S, False
         if claim is not None:
             self.agreement = claim.agreement
             self.rows = Rows(layout, claim.attempt, self.scribe.say)
@@ -56,10 +60,11 @@ class Link:
     def start(self) -> None:
         self.scribe.start()
         if self._claim is not None:
-            self.scribe.hand(self._describe)
+            self._describer.start()
 
     def end(self, ending: Ending, step: int) -> None:
         """Writes how it ended, as far as that is this rank's to say, and lets go of everything."""
+        self.scribe.hasten()
         if self.pulse is not None:
             self.pulse.beat(step, "end")
         peer = self.agreement.failed_rank if self.agreement is not None else None
@@ -73,6 +78,7 @@ class Link:
             self.scribe.hand(self.rows.close)
         self.scribe.close()
         if self._claim is not None:
+            self._describer.join(_DESCRIBED_S)
             self._hear()
             try:
                 self._claim.finish(ending.state, ending.reason, step, ending.exit_code)
@@ -86,6 +92,12 @@ class Link:
                 held.close()
         self._workers_lock.release()
 
+    def forget(self) -> None:
+        """In a forked process: a copy of a lock must not outlive the rank that holds it."""
+        self._workers_lock.release()
+        if self._claim is not None:
+            self._claim.forget()
+
     def _watch(self) -> None:
         """Called several times a second by the scribe's thread."""
         if self.attempt is None:
@@ -96,15 +108,15 @@ class Link:
             self._hear()
 
     def _look_for_attempt(self) -> None:
-        found = find_attempt(self._layout, self._rank) if self._deadline else None
+        found = find_attempt(self._layout, self._rank)
         if found is not None:
             run_id, attempt = found
             self._settle(run_id, attempt)
             self.scribe.attach(attempt)
-        elif self._deadline and time.monotonic() > self._deadline:
-            self._deadline = 0.0
+        elif not self._has_complained and time.monotonic() > self._complains_at:
+            self._has_complained = True
             text = (
-                f"rank {self._rank.rank} has found no attempt of its launch in {self._layout.root}, and writes nothing"
+                f"rank {self._rank.rank} finds no attempt of its launch in {self._layout.root}, and writes nothing yet"
             )
             LOG.warning("%s; does rank 0 call start_run with the same directory?", text)
 
@@ -136,6 +148,9 @@ class Link:
         agreement.hear_failure()
 
     def _describe(self) -> None:
-        """env.json, by the thread: the driver and git may take a while to answer."""
-        gpus, driver = ask_driver()
-        write_json(self._layout.environment, describe_machine(os.environ, Path.cwd(), gpus, driver))
+        """env.json, once."""
+        try:
+            gpus, driver = ask_driver()
+            write_json(self._layout.environment, describe_machine(os.environ, Path.cwd(), gpus, driver))
+        except OSError as error:
+            LOG.warning("cannot write what this run is running on: %s", error)

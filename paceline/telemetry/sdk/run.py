@@ -11,7 +11,6 @@ Nothing here raises into the loop: what goes wrong is said once, and the trainin
 from __future__ import annotations
 
 import os
-import time
 import weakref
 from collections.abc import Mapping
 from pathlib import Path
@@ -28,6 +27,7 @@ from paceline.telemetry.sdk.ranks import Rank
 from paceline.telemetry.sdk.rows import metric_name
 from paceline.telemetry.sdk.scribe import LOG
 from paceline.telemetry.sdk.stopwatch import Stopwatch, Window
+from paceline.telemetry.sdk.tally import Tally, read_number
 from paceline.telemetry.stop_request import EXIT_CODES
 
 _OWN_KINDS = {"start", "resume", "restart", "plan", "evaluation", "baseline", "failure", "end"}
@@ -59,12 +59,7 @@ class TrackedRun:
         self._log_every = log_every
         self._next_close = (start_step // log_every + 1) * log_every
         self._closed_step = start_step
-        self._samples, self._window_samples, self._has_samples = start_samples, 0, False
-        self._window_units, self._has_units = 0.0, False
-        self._epoch: int | None = None
-        self._loss: Any = None
-        self._lr: Any = None
-        self._grad_norm: Any = None
+        self._tally = Tally(rank.world_size, start_samples, self._say)
         self._last: dict[str, Any] = {}
         self._stopwatch = Stopwatch()
         self._phases = {name: _Phase(self, name) for name in PHASES}
@@ -92,7 +87,7 @@ class TrackedRun:
         lr: Any = None,
         grad_norm: Any = None,
     ) -> None:
-        """An optimizer step has ended. Numbers may be tensors: they are read, which waits for the device, once per window.
+        """An optimizer step has ended. loss, lr and grad_norm may be tensors: they are read, which waits for the device, once per window.
 
         samples: of this rank in this step; the tables count as many for every other rank. global_samples: of all ranks, exactly.
         """
@@ -103,23 +98,14 @@ class TrackedRun:
             if number <= self.last_step:
                 self._say_backwards(number)
                 return
-            if loss is not None and type(loss) is not float:
-                detach = getattr(loss, "detach", None)  # what is kept until the next step must not keep its graph
-                loss = loss if detach is None else detach()
-            self._loss, self._lr, self._grad_norm = loss, lr, grad_norm
+            self._tally.keep(loss, lr, grad_norm)
             if epoch is not None:
-                self._epoch = int(epoch)
+                self._tally.epoch = int(epoch)
             is_closing = number >= self._next_close
             if is_closing:
-                loss = self._loss = self._number(
-                    "loss", loss
-                )  # before the clock is read: the device has done its work by then
+                self._tally.read_loss()  # before the clock is read: by then the device has done its work
             is_timed = self._stopwatch.end_step(number - self.last_step)
-            if samples is not None or global_samples is not None:
-                self._count_samples(samples, global_samples, is_timed)
-            if units is not None:
-                self._has_units = True
-                self._window_units += units * self.world_size if is_timed else 0
+            self._tally.count(samples, global_samples, units, is_timed=is_timed)
             self.last_step = number
             if is_closing:
                 self._close_window()
@@ -155,13 +141,12 @@ class TrackedRun:
         if self._is_over or self._link is None or self._link.rows is None:
             return
         try:
-            given = {
-                metric_name(str(name)): self._number(str(name), v) for name, v in {**(metrics or {}), **values}.items()
-            }
+            everything = {str(name): value for name, value in {**(metrics or {}), **values}.items()}
+            given = {metric_name(name): read_number(name, v, self._say) for name, v in everything.items()}
             found = {name: value for name, value in given.items() if value is not None}
             at = self.last_step if step is None else int(step)
-            place = {"step": at, "epoch": self._epoch, "split": split, "num_samples": num_samples}
-            row = {**place, "samples": self._samples if self._has_samples else None}
+            place = {"step": at, "epoch": self._tally.epoch, "split": split, "num_samples": num_samples}
+            row = {**place, "samples": self._tally.samples}
             rows = self._link.rows
             self._link.scribe.hand(lambda: rows.write_validation(row, found))
             seconds = self._stopwatch.seconds_in("evaluate")
@@ -210,7 +195,7 @@ class TrackedRun:
             return
         try:
             if self.last_step > self._closed_step:
-                self._loss = self._number("loss", self._loss)
+                self._tally.read_loss()
                 self._close_window()
         except Exception as error:
             self._say("rest", f"the last window could not be recorded: {type(error).__name__}: {error}")
@@ -224,29 +209,9 @@ class TrackedRun:
             ending = Ending("stopped", reason, EXIT_CODES[reason])
         self._link.end(ending, self.last_step)
 
-    def _count_samples(self, samples: int | None, global_samples: int | None, is_timed: bool) -> None:
-        total = global_samples if global_samples is not None else (samples or 0) * self.world_size
-        self._has_samples = True
-        if self._samples is not None:
-            self._samples += total
-        if is_timed:
-            self._window_samples += total
-
     def _close_window(self) -> None:
         window, gpu = self._stopwatch.close_window(), gpu_in_use()
-        row = {
-            "step": self.last_step,
-            "epoch": self._epoch,
-            "samples": self._samples if self._has_samples else None,
-            "loss": self._loss,
-            "lr": self._number("lr", self._lr),
-            "grad_norm": self._number("grad_norm", self._grad_norm),
-            "window_steps": self.last_step - self._closed_step,
-            "time": time.time(),
-        }
-        counted: dict[str, float] = {"samples_per_s": self._window_samples} if self._has_samples else {}
-        counted |= {"units_per_s": self._window_units} if self._has_units else {}
-        self._window_samples, self._window_units = 0, 0.0
+        row, counted = self._tally.close(self.last_step, self.last_step - self._closed_step)
         self._closed_step = self.last_step
         self._next_close = (self.last_step // self._log_every + 1) * self._log_every
         link = self._link
@@ -273,15 +238,6 @@ class TrackedRun:
         pulse = self._link.pulse if self._link is not None else None
         step, phase = (pulse.step, pulse.phase) if pulse is not None else (self.last_step, "step")
         return {"step": step, "phase": phase, **self._last}
-
-    def _number(self, name: str, value: Any) -> float | None:
-        if value is None:
-            return None
-        try:
-            return float(value)
-        except Exception as error:
-            self._say(f"number {name}", f"{name} is not one number, and is left out: {type(error).__name__}: {error}")
-            return None
 
     def _say_backwards(self, number: int) -> None:
         text = f"step {number} after step {self.last_step} is left out: steps are counted as they end, from 1, and only grow"
@@ -325,6 +281,8 @@ def _forget_in_child() -> None:
     for run in list(_LIVING):
         run._is_over = True
         run._exits.close()
+        if run._link is not None:
+            run._link.forget()
 
 
 os.register_at_fork(after_in_child=_forget_in_child)

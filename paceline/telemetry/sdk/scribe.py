@@ -75,6 +75,10 @@ class Scribe:
             LOG.warning("%s", text)
             self.write_event("warning", what=text)
 
+    def hasten(self) -> None:
+        """The end is near: what could not be written a moment ago is tried again now."""
+        self._retry_at = 0.0
+
     def close(self) -> None:
         """Writes what is left, and a last beat."""
         self._jobs.put(None)

@@ -89,11 +89,21 @@ raise ValueError("x")
 
 
 def test_what_nobody_could_say_is_said_by_the_next_attempt(tmp_path: Path) -> None:
-    returned, _, found = run_python("os.kill(os.getpid(), signal.SIGKILL)", tmp_path)
+    # A process that it forked lives on, and must not keep the run occupied.
+    code = """
+pid = os.fork()
+if pid:
+    print(pid, file=sys.stderr, flush=True)
+    os.kill(os.getpid(), signal.SIGKILL)
+os.close(1); os.close(2)
+signal.pause()
+"""
+    returned, pid, found = run_python(code, tmp_path)
     assert (returned, found.run.state) == (-signal.SIGKILL, "running")
     pulses = Path(found.run.attempts[0].pulses)
     assert pulses.exists()
     _, _, found = run_python("run.finish()", tmp_path)
+    os.kill(int(pid.split()[-1]), signal.SIGKILL)  # Python may warn of the fork before
     assert [(a.state, a.reason) for a in found.run.attempts] == [("failed", OWNER_KILLED), ("finished", "length")]
     assert not pulses.exists()
     assert found.events_of("note")[0]["what"] == f"attempt 1 of this run ended (failed: {OWNER_KILLED})"
