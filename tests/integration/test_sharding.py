@@ -40,7 +40,10 @@ def plain(zygote: Zygote, tmp_path_factory: pytest.TempPathFactory) -> Run:
     return run
 
 
-@pytest.mark.parametrize("stage", [1, 2, 3])
+SLOW = pytest.mark.slow
+
+
+@pytest.mark.parametrize("stage", [1, pytest.param(2, marks=SLOW), 3])
 def test_two_ranks_train_what_ddp_trains(run_ranks, plain, stage):
     run = run_ranks(2, *COMMON, f"parallel.zero_stage={stage}")
     assert_close(run, plain)
@@ -101,7 +104,7 @@ def test_a_loss_that_is_not_a_number_is_left_out_on_all_ranks(run_ranks):
     assert [list(values) for values in observed[1]] == [list(values) for values in observed[0]]
 
 
-@pytest.mark.parametrize("stage", [1, pytest.param(2, marks=pytest.mark.slow), 3])
+@pytest.mark.parametrize("stage", [pytest.param(1, marks=SLOW), pytest.param(2, marks=SLOW), 3])
 def test_three_ranks_killed_end_with_the_same_bits(run_ranks, start_ranks, stage):
     overrides = (*HARD, "train.max_steps=12", f"parallel.zero_stage={stage}")
     reference = run_ranks(3, *overrides, name="reference")
