@@ -93,12 +93,17 @@ def test_a_loss_that_is_not_a_number_is_left_out_on_all_ranks(run_ranks):
         run_ranks(3, *overrides, f"parallel.zero_stage={stage}", name=f"stage-{stage}", plant="nan:rank=1,step=3")
         for stage in (0, 3)
     ]
+    small = ("parallel.zero_stage=3", "parallel.compression=bf16")
+    runs.append(run_ranks(3, *overrides, *small, name="small", plant="nan:rank=1,step=3"))
     for run in runs:
         (warning,) = run.events_of("warning")
         assert "not finite on rank 1" in warning["where"]
         assert [math.isnan(row["loss"]) for row in run.metrics] == [row["step"] == 3 for row in run.metrics]
     for ours, theirs in zip(losses(runs[1]), losses(runs[0]), strict=True):
         assert math.isclose(ours[1], theirs[1], rel_tol=1e-5) or ours[0] == 3, (ours, theirs)
+    for ours, theirs in zip(losses(runs[2]), losses(runs[0]), strict=True):
+        assert math.isclose(ours[1], theirs[1], rel_tol=1e-2) or ours[0] == 3, (ours, theirs)
+    assert losses(runs[2])[-1] != losses(runs[1])[-1], "gradients did travel in a smaller type"
     observed = [[event["values"] for event in run.events_of("observation")] for run in runs]
     assert observed[0]
     assert [list(values) for values in observed[1]] == [list(values) for values in observed[0]]
