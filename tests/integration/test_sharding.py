@@ -76,6 +76,20 @@ def test_a_checkpoint_travels(run_ranks, start_ranks, plain):
     assert_close(run, plain)
 
 
+def test_batches_that_one_rank_would_cut_into_more_groups_than_another(run_ranks):
+    """33 rows on the first rank, 32 on the second: two groups (groups.py) and one, were the blocks not called evenly."""
+    overrides = (
+        "train.max_steps=6",
+        "train.global_batch=65",
+        "data.users=400",
+        "model.blocks=2",
+        "parallel.timeout_s=15",
+    )
+    plain, run = (run_ranks(2, *overrides, f"parallel.zero_stage={stage}", name=f"stage-{stage}") for stage in (0, 3))
+    for ours, theirs in zip(losses(run), losses(plain), strict=True):
+        assert math.isclose(ours[1], theirs[1], rel_tol=1e-5), (ours, theirs)
+
+
 def test_a_loss_that_is_not_a_number_is_left_out_on_all_ranks(run_ranks):
     """With plain SGD, which forgives no wrong factor, a model of every part there is, and no sample on one of three ranks now and then."""
     overrides = (
