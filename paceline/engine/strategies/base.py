@@ -34,6 +34,7 @@ class Strategy:
         """what the training step calls: the model, or its wrapper"""
         self.trainable: Mapping[str, torch.Tensor] = find_trainable(model)
         """what the optimizer of this rank updates, by the names of the parameters"""
+        self._parameters = list(self.trainable.values())
 
     @classmethod
     def build(cls, model: torch.nn.Module, ranks: Ranks, parallel: Parallel, events: EventLog) -> Strategy:
@@ -56,7 +57,7 @@ class Strategy:
 
     def gradients(self) -> list[torch.Tensor]:
         """What the last backward left on this rank, ready for the optimizer."""
-        return [parameter.grad for parameter in self.model.parameters() if parameter.grad is not None]
+        return [parameter.grad for parameter in self._parameters if parameter.grad is not None]
 
     def total_norm(self, gradients: Sequence[torch.Tensor]) -> torch.Tensor:
         """The norm of the whole gradient, the same on every rank."""
@@ -66,7 +67,7 @@ class Strategy:
         """After the optimizer's step: every rank gets what the others have updated."""
 
     def drop_gradients(self) -> None:
-        for parameter in self.model.parameters():
+        for parameter in self._parameters:
             parameter.grad = None
 
     @contextlib.contextmanager

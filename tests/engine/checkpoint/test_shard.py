@@ -139,3 +139,19 @@ def test_short_writes_lose_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     content = (tmp_path / "a").read_bytes()
     assert content == b"0123456789" * 3 + b"abc"
     assert (entry.bytes, entry.crc32) == (33, zlib.crc32(content))
+
+
+def test_what_one_rank_alone_has_is_in_its_shard() -> None:
+    tensors = {
+        "model.a": torch.nn.Parameter(torch.zeros(4)),
+        "model.b": torch.nn.Parameter(torch.zeros(4)),
+        "model.buffer": torch.zeros(2),
+        "optimizer.exp_avg.a": torch.zeros(4),
+        "optimizer.exp_avg.b": torch.empty(4, device="meta"),
+        "precision.loss_scale": torch.zeros((), dtype=torch.float64),
+    }
+    writers = {"model.a": 0, "optimizer.exp_avg.a": 0, "model.b": 1, "optimizer.exp_avg.b": 1}
+    first, second = plan_shards(tensors, 3, writers)
+    assert first[0] == "precision.loss_scale", "the widest type first"
+    assert set(first[1:]) == {"model.a", "optimizer.exp_avg.a", "model.buffer"}
+    assert second == ["model.b", "optimizer.exp_avg.b"]

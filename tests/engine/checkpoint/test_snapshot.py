@@ -39,3 +39,23 @@ def test_its_memory_is_used_again_for_more_and_for_less(monkeypatch: pytest.Monk
         tensors = [torch.randn(size)]
         copy.take(tensors, [False])
         assert content(copy) == expected(tensors), size
+
+
+def test_what_is_there_for_a_moment_only_is_copied_as_it_comes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(snapshot, "_SLAB", 64)
+    tensors = [torch.randn(13, 7), torch.tensor(3), torch.empty(0), torch.randn(4, 6).T]
+    before = expected(tensors)
+
+    def one_after_another():
+        room = torch.empty(100)
+        for tensor in tensors:
+            passing = room[: tensor.numel()].to(tensor.dtype, copy=False).view(tensor.shape)
+            passing.copy_(tensor)
+            yield passing
+            passing.zero_()
+
+    copy = Snapshot(torch.device("cpu"))
+    copy.take([torch.ones(500)], [False])
+    copy.take_assembled(one_after_another(), len(before))
+    copy.hold_update()
+    assert content(copy) == before

@@ -295,3 +295,25 @@ def test_the_hidden_width(changes: dict[str, object], expected: int) -> None:
 
 def test_without_streams_there_is_nothing_to_observe() -> None:
     assert build().observe() == {}
+
+
+@VARIANT
+def test_blocks_are_called_once_where_ranks_have_to_call_them_evenly(
+    variant: dict[str, object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In training, and with the same loss; an evaluation does as ever."""
+    monkeypatch.setattr(groups, "_ROWS", 2)
+    model, batch = build(**variant).train(), make_batch()
+    for part in model.modules():
+        if isinstance(part, nn.Dropout):
+            part.p = 0.0
+    calls: list[bool] = []
+    model.blocks[0].register_forward_pre_hook(lambda *_: calls.append(model.training))
+    expected = model(batch)
+    assert len(calls) == 2
+    model._needs_even_calls = True
+    torch.testing.assert_close(model(batch), expected, rtol=1e-4, atol=1e-4)
+    assert calls == [True, True, True]
+    with torch.no_grad():
+        model.eval().last_hidden(batch)
+    assert calls[3:] == [False, False]
