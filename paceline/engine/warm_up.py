@@ -12,6 +12,7 @@ import torch
 
 from paceline.engine.context import Context
 from paceline.engine.loader import Loader, to_device
+from paceline.engine.out_of_memory import name_batch
 from paceline.engine.precision import Precision
 from paceline.engine.seeding import seed_micro_step
 from paceline.engine.strategies.base import Strategy
@@ -25,9 +26,13 @@ def warm_up(context: Context, workload: Workload, strategy: Strategy, precision:
     buffers = [(buffer, buffer.clone()) for buffer in model.buffers()]
     strategy.module.train()
     seed_micro_step(config.run.seed, 0, 0, ranks.rank, ranks.device)
-    with precision.autocast():
-        loss_sum, _ = workload.loss(strategy.module, to_device(item.batch, ranks.device))
-    precision.scale(loss_sum / config.train.global_batch).backward()  # type: ignore[no-untyped-call]
+    try:
+        with precision.autocast():
+            loss_sum, _ = workload.loss(strategy.module, to_device(item.batch, ranks.device))
+        precision.scale(loss_sum / config.train.global_batch).backward()  # type: ignore[no-untyped-call]
+    except (RuntimeError, MemoryError) as error:
+        name_batch(error, item.batch)
+        raise
     with torch.no_grad():
         for buffer, before in buffers:
             buffer.copy_(before)

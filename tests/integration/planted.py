@@ -172,17 +172,19 @@ def _compiler(refuses_on: float) -> None:
 
 
 def _hungry(step: float, evaluation: float = 0) -> None:
-    """The model asks for more memory than there can be, in that step or in the first evaluation after it."""
+    """The model asks for more memory than there can be, in that step (0: before the first) or in the first evaluation after it."""
     import torch
 
-    def act(train_step) -> None:
-        name = "predict" if evaluation else "loss"
-        compute = getattr(train_step._workload, name)
+    from paceline.recipes.sasrec.workload import SasrecWorkload
 
-        def ask(model, batch):
-            torch.empty(2**50, device=train_step._ranks.device)
-            return compute(model, batch)
+    name = "predict" if evaluation else "loss"
+    compute = getattr(SasrecWorkload, name)
 
-        setattr(train_step._workload, name, ask)
+    def ask(self, model, batch):
+        torch.empty(2**50, device=next(model.parameters()).device)
+        return compute(self, model, batch)
 
-    _at_step(step, act)
+    if step:
+        _at_step(step, lambda _: setattr(SasrecWorkload, name, ask))
+    else:
+        setattr(SasrecWorkload, name, ask)

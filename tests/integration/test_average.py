@@ -63,6 +63,7 @@ def test_a_run_with_an_average(run_ranks, start_ranks, tmp_path):
     tuned = run_ranks(
         1, "train.max_steps=1", "model.blocks=2", "train.optimizer.lr=1e-30", "--init-from", final, name="t"
     )
+    assert tuned.events_of("resume")[0]["what"] == "weights only, their moving average"
     began = read_tensors(find_checkpoint(tuned.layout.root), MODEL)
     ended = read_tensors(find_checkpoint(root, "final"), EMA)
     assert all(torch.equal(began[name], ended[name]) for name in ended)

@@ -13,6 +13,7 @@ COMMON = ("train.max_steps=20", "train.micro_batch=6", "data.placement=host")
     ("plant", "where", "do"),
     [
         ("hungry:rank=1,step=3", "rank 1, step 3, forward; batch: items ", "train.micro_batch=2 "),
+        ("hungry:rank=1,step=0", "rank 1, step 0, start; batch: items ", "train.micro_batch=2 "),
         ("hungry:step=2,evaluation=1", "step 4, evaluate; batch: items ", "evaluate.block=8, or"),
     ],
 )

@@ -71,6 +71,13 @@ def read_weights(path: Path, digest: str) -> dict[str, torch.Tensor]:
     return read_model(checkpoint)[0]
 
 
+def has_average(path: Path) -> bool:
+    """Whether `read_weights` finds a moving average at a path."""
+    if (path / RECORD).exists():
+        return read_export(path).is_average
+    return any(name.startswith(EMA) for name in read_checkpoint(path).manifest.tensors)
+
+
 def read_exported(path: Path) -> dict[str, torch.Tensor]:
     """The weights of an export, after a look at their checksum."""
     file = path / WEIGHTS

@@ -16,7 +16,14 @@ import torch.distributed as dist
 from paceline.config.changes import find_changes, list_changes
 from paceline.engine.average import Average
 from paceline.engine.checkpoint.keeping import refresh_links, remove_leftovers, warn_unset
-from paceline.engine.checkpoint.reading import check_content, iterate_tensors, read_state, read_tensors, read_weights
+from paceline.engine.checkpoint.reading import (
+    check_content,
+    has_average,
+    iterate_tensors,
+    read_state,
+    read_tensors,
+    read_weights,
+)
 from paceline.engine.checkpoint.tensors import EMA, MODEL, OPTIMIZER, PRECISION, load_moments, load_weights
 from paceline.engine.context import Context
 from paceline.engine.precision import Precision
@@ -104,7 +111,8 @@ def _choose(context: Context) -> dict[str, Any]:
         return {"checkpoint": str(checkpoint.path), "is_fork": is_fork}
     if run.init_from is not None:
         path = run.init_from["path"]
-        context.events.write("resume", step=0, checkpoint=path, what="weights only", passed_over=[])
+        what = "weights only, their moving average" if has_average(Path(path)) else "weights only"
+        context.events.write("resume", step=0, checkpoint=path, what=what, passed_over=[])
         return {"weights": run.init_from}
     return {}
 
