@@ -10,6 +10,7 @@
     ├── NonFiniteError         4   a loss or gradient that is not a number
     ├── DesyncError            4   parameters that are no longer identical on all ranks
     ├── RankLostError          4   a rank that died, or whose peers did
+    ├── LoaderError            4   a loader process that died, or from which nothing comes
     └── Interrupted          130   Ctrl-C or SIGTERM
 
 `assert` is for our own mistakes; these are for everybody else's.
@@ -100,6 +101,10 @@ class RankLostError(PacelineError):
     pass
 
 
+class LoaderError(PacelineError):
+    pass
+
+
 class Interrupted(PacelineError):
     exit_code = 130
 
@@ -117,6 +122,7 @@ _BY_NAME: dict[str, type[PacelineError]] = {
         NonFiniteError,
         DesyncError,
         RankLostError,
+        LoaderError,
         Interrupted,
     )
 }

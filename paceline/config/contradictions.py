@@ -31,6 +31,7 @@ def check(config: RunConfig, origins: Mapping[str, str], facts: Facts) -> list[P
         *_check_length(config, given, facts),
         *_check_device(config, given, facts),
         *_check_evaluation(config, given),
+        *_check_loader(config, given, facts),
     ]
 
 
@@ -157,6 +158,17 @@ def _check_evaluation(config: RunConfig, given: _Given) -> Iterator[Problem]:
             f"{given.say('stop.patience')} waits for evaluations, and none takes place",
             given.where("stop.patience", "evaluate.every_steps", "evaluate.every_epochs"),
             "set evaluate.every_epochs=1, or stop.patience=null",
+        )
+
+
+def _check_loader(config: RunConfig, given: _Given, facts: Facts) -> Iterator[Problem]:
+    loader_s, collective_s = config.data.loader_timeout_s, config.parallel.timeout_s
+    if isinstance(loader_s, float) and facts.world_size > 1 and loader_s >= collective_s:
+        yield Problem(
+            f"{given.say('data.loader_timeout_s')} is not shorter than {given.say('parallel.timeout_s')}: "
+            "the other ranks would give up first, and nobody would name the loader",
+            given.where("data.loader_timeout_s", "parallel.timeout_s"),
+            f"set data.loader_timeout_s={collective_s / 2:g}, or parallel.timeout_s={2 * loader_s:g}",
         )
 
 

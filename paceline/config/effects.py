@@ -31,7 +31,8 @@ def find_idle(config: RunConfig, given: Collection[str]) -> Iterator[tuple[str, 
         idle += [("train.lr_scaling.base_batch", "train.lr_scaling.rule=none")]
     if config.data.num_workers == 0:
         idle += [
-            (f"data.{name}", "data.num_workers=0 loads in the training process") for name in ("prefetch", "pin_memory")
+            (f"data.{name}", "data.num_workers=0 loads in the training process")
+            for name in ("prefetch", "pin_memory", "loader_timeout_s")
         ]
     if not config.checkpoint.enabled:
         idle += [

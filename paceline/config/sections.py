@@ -70,9 +70,16 @@ class Launch(Section):
 
 
 class Data(Section):
-    num_workers: int = key(0, "Loader processes per worker; 0 loads in the training process.", ge=0)
+    num_workers: Literal["auto"] | Annotated[int, Field(ge=0)] = key(
+        "auto",
+        "Loader processes per worker; 0 loads in the training process; auto: none where fetching is light, else by the cores.",
+    )
     prefetch: int = key(2, "Batches each loader process prepares ahead.", ge=1)
     pin_memory: Literal["auto"] | Bool = key("auto", "Page-locked host memory for batches; auto: on CUDA.")
+    loader_timeout_s: Literal["auto"] | Annotated[float, Field(gt=0, le=1e7)] | None = key(
+        "auto",
+        "A batch that a loader process does not bring within this time is an error; auto: half of parallel.timeout_s; null: never.",
+    )
 
 
 class Optimizer(Section):

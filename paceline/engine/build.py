@@ -56,7 +56,7 @@ def build_trainer(context: Context, workload: Workload) -> Trainer:
     )
     events.choice("train.graph", config.train.graph, use_graph, reason)
     loader = Loader(context, workload.train_set(), length)
-    for name, reason in [*context.idle, *find_ineffective(context)]:
+    for name, reason in [*context.idle, *find_ineffective(context), *loader.find_ineffective(context.given)]:
         events.write("note", what=f"{name} has no effect here", why=reason)
     if "train.optimizer.no_decay" in context.given:
         for word in find_unmatched(model, config.train.optimizer.no_decay):

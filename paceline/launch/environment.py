@@ -14,8 +14,8 @@ from pathlib import Path
 
 from paceline.config.nearest import nearest
 from paceline.config.sections import Launch
+from paceline.cores import cpu_count
 from paceline.errors import Problem
-from paceline.launch.hardware import cpu_count
 from paceline.launch.variables import KNOWN, LEGACY, SILENT
 
 _LAUNCH_ENV = "launch.env"

@@ -18,7 +18,8 @@ from pathlib import Path
 from typing import Any
 
 import paceline
-from paceline.launch.hardware import cpu_count, driver_version, list_gpus
+from paceline.cores import cpu_count
+from paceline.launch.hardware import driver_version, list_gpus
 from paceline.telemetry.layout import SCHEMA
 
 _PREFIXES = (

@@ -12,6 +12,7 @@ PACKAGE = ROOT / "paceline"
 
 RANKS = {
     "errors": 0,
+    "cores": 0,
     "files": 0,
     "parentage": 0,
     "telemetry": 1,

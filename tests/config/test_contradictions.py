@@ -74,6 +74,11 @@ def test_warm_up_must_be_shorter_than_the_run(overrides, total):
     [
         (Facts(1, 0), ("parallel.backend=nccl",), "needs a GPU"),
         (Facts(3, 2), ("parallel.backend=nccl", "launch.nproc=3"), "3 ranks, 2 visible"),
+        (Facts(2, 0), ("data.loader_timeout_s=600",), "data.loader_timeout_s=600.0 is not shorter"),
+        (Facts(2, 0), ("data.loader_timeout_s=599",), None),
+        (Facts(2, 0), ("data.loader_timeout_s=null",), None),
+        (Facts(1, 0), ("data.loader_timeout_s=900",), None),
+        (Facts(2, 0), ("parallel.timeout_s=20",), None),
         (Facts(2, 2), ("parallel.backend=nccl",), None),
         (Facts(3, 2), ("parallel.backend=gloo",), None),
         (Facts(3, 2), (), None),

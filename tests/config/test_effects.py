@@ -31,7 +31,8 @@ def idle(*overrides: str) -> dict[str, str]:
         (("train.optimizer.name=sgd", "train.optimizer.eps=1e-6"), "train.optimizer.eps", "sgd"),
         (("train.optimizer.name=sgd", "train.optimizer.betas=[0.8, 0.9]"), "train.optimizer.betas", "sgd"),
         (("train.optimizer.no_decay=[bias]",), "train.optimizer.no_decay", "weight_decay=0"),
-        (("data.prefetch=4",), "data.prefetch", "num_workers=0"),
+        (("data.num_workers=0", "data.prefetch=4"), "data.prefetch", "num_workers=0"),
+        (("data.num_workers=0", "data.loader_timeout_s=4"), "data.loader_timeout_s", "num_workers=0"),
         (("checkpoint.best.direction=min",), "checkpoint.best.direction", "checkpoint.best.metric"),
     ],
 )
