@@ -34,6 +34,10 @@ def find_idle(config: RunConfig, given: Collection[str]) -> Iterator[tuple[str, 
             (f"data.{name}", "data.num_workers=0 loads in the training process")
             for name in ("prefetch", "pin_memory", "loader_timeout_s")
         ]
+    if config.telemetry.profile.start_step is None:
+        idle += [
+            (f"telemetry.profile.{name}", "telemetry.profile.start_step is not set") for name in ("num_steps", "ranks")
+        ]
     if not config.checkpoint.enabled:
         idle += [
             (f"checkpoint.{name}", "checkpoint.enabled=false")

@@ -14,9 +14,12 @@ from paceline.engine.effects import find_ineffective
 from paceline.engine.evaluation import Evaluator
 from paceline.engine.graph import choose_graph
 from paceline.engine.loader import Loader
+from paceline.engine.marks import MarkedTimer, Marks, NvtxMarks
 from paceline.engine.monitor import Monitor
 from paceline.engine.optimizer import LearningRate, build_optimizer, find_unmatched
 from paceline.engine.precision import build_precision
+from paceline.engine.profile import StepProfile
+from paceline.engine.rank_times import RankTimes
 from paceline.engine.seeding import make_deterministic, seed_model
 from paceline.engine.state import TrainState
 from paceline.engine.step import TrainStep
@@ -66,10 +69,27 @@ def build_trainer(context: Context, workload: Workload) -> Trainer:
                 why="no parameter's name contains it",
             )
     learning_rate = LearningRate(config.train, state.horizon)
-    timer = build_timer(device)
+    timer = build_timer(device, is_synced=config.telemetry.sync_timing)
+    if config.telemetry.sync_timing and device.type == "cuda":
+        events.choice(
+            "telemetry.sync_timing", True, True, "the host waits for the GPU at every phase: true, and slower"
+        )
+    profile = StepProfile(context, state.step + 1, length.total_steps, use_graph)
+    marks: list[Marks] = [profile.marks] if config.telemetry.profile.start_step is not None else []
+    if config.telemetry.nvtx and device.type == "cuda":
+        events.choice("telemetry.nvtx", True, True, "as requested")
+        marks.append(NvtxMarks())
     saver = Saver(context, model, optimizer, precision, None if start.is_fork else state)
     step = TrainStep(
-        context, workload, strategy, optimizer, precision, learning_rate, timer, saver.hold_update, use_graph
+        context,
+        workload,
+        strategy,
+        optimizer,
+        precision,
+        learning_rate,
+        MarkedTimer(timer, marks) if marks else timer,
+        saver.hold_update,
+        use_graph,
     )
     evaluator = Evaluator(config, ranks, workload, strategy, precision, context.watch)
     monitor = Monitor(context, workload, peak_flops(device, precision.name, config.precision.tf32), state.samples)
@@ -89,6 +109,8 @@ def build_trainer(context: Context, workload: Workload) -> Trainer:
         monitor,
         timer,
         saver,
+        profile,
+        RankTimes(context, strategy),
     )
 
 

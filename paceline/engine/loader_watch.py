@@ -25,7 +25,7 @@ from types import FrameType
 from typing import Any
 
 import psutil
-from torch.utils.data._utils import signal_handling
+import torch
 
 from paceline.errors import LoaderError, PacelineError, error_from_record
 
@@ -192,7 +192,7 @@ class WatchedBatches(Iterator[Any]):
         can hang: one of them may have died with a lock in its hands."""
         self._found = found
         self._iterator._shutdown = True
-        signal_handling._remove_worker_pids(id(self._iterator))
+        torch._C._remove_worker_pids(id(self._iterator))
         for process in self._iterator._workers:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(process.pid, signal.SIGKILL)

@@ -63,8 +63,10 @@ class Monitor:
         times: WindowTimes,
         units: int,
         graph_bytes: int,
+        *,
+        is_profiled: bool,
     ) -> None:
-        """One row of metrics.csv. Gathers a few numbers from all ranks: every rank calls it at the same step."""
+        """One row of metrics.csv, without times where a profiler ran. Gathers a few numbers from all ranks: every rank calls it at the same step."""
         closed = time.time()  # before anything is asked of the driver, whose first answer takes a while
         samples = state.samples - self._samples_logged
         memory = memory_gib(self._ranks.device, graph_bytes)
@@ -90,21 +92,20 @@ class Monitor:
             "lr": lr,
             "grad_norm": outcome.grad_norm,
             "window_steps": times.steps,
-            "step_ms": times.step_ms,
-            "step_ms_p50": times.p50,
-            "step_ms_p90": times.p90,
-            "step_ms_std": times.std,
-            **{f"{phase}_ms": value for phase, value in times.phases.items()},
-            "samples_per_s": samples / times.wall_s,
-            "units_per_s": num_units / times.wall_s,
-            "mfu": self._mfu(num_units / times.wall_s),
             "memory_gib": peak_memory,
             "gpu_util": gpu["util"] if gpu else None,
             "time": closed,
         }
+        if not is_profiled:
+            row |= times.columns() | {
+                "samples_per_s": samples / times.wall_s,
+                "units_per_s": num_units / times.wall_s,
+                "mfu": self._mfu(num_units / times.wall_s),
+            }
         self._metrics.write(row)
         if self._board is not None:
             self._board.add(state.step, {f"train/{name}": row[name] for name in ("loss", "lr", "grad_norm")})
+        if self._board is not None and not is_profiled:
             self._board.add(state.step, {f"pace/{name}": row[name] for name in ("samples_per_s", "step_ms", "data_ms")})
 
     def log_evaluation(

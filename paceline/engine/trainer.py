@@ -14,6 +14,8 @@ from paceline.engine.loader import Loader
 from paceline.engine.monitor import Monitor
 from paceline.engine.optimizer import LearningRate
 from paceline.engine.outcome import Outcome, Pending
+from paceline.engine.profile import StepProfile
+from paceline.engine.rank_times import RankTimes
 from paceline.engine.state import Ending, TrainState
 from paceline.engine.step import TrainStep
 from paceline.engine.stop import STOP_REASONS
@@ -41,6 +43,8 @@ class Trainer:
         monitor: Monitor,
         timer: StepTimer,
         saver: Saver,
+        profile: StepProfile,
+        rank_times: RankTimes,
     ) -> None:
         self.state = state
         self._context = context
@@ -58,6 +62,8 @@ class Trainer:
         self._monitor = monitor
         self._timer = timer
         self._saver = saver
+        self._profile = profile
+        self._rank_times = rank_times
         self._judged_step = state.step
         saver.approve(state.step)
         self._overflows = 0
@@ -82,6 +88,7 @@ class Trainer:
 
     def close(self) -> None:
         self._monitor.close()
+        self._rank_times.close()
 
     def _train(self) -> Ending:
         state, total = self.state, self._length.total_steps
@@ -94,6 +101,7 @@ class Trainer:
         previous: Pending | None = None
         stop: str | None = None
         self._timer.resume()
+        self._turn_profile()
         while state.step < total and stop is None and verdict is None:
             self._monitor.check()
             pending, batch_samples = self._step.run(state.step + 1, batches)
@@ -102,8 +110,10 @@ class Trainer:
             # Judged a step late, so that no step waits for its own result.
             stop = self._judge(previous.read()) if previous is not None else None
             previous = pending
-            if state.step % self._config.telemetry.log_every == 0:
-                self._log_window(pending.read())
+            self._rank_times.see_step()
+            if state.step % self._config.telemetry.log_every == 0 or self._profile.is_border(state.step):
+                self._log_window(pending)
+                self._turn_profile()
             self._check(at_end=False)
             if stop is None and self._evaluation_is_due():
                 verdict = self._evaluate_deciding()
@@ -117,7 +127,9 @@ class Trainer:
             self._saver.prepare()
         if previous is not None:
             stop = self._judge(previous.read()) or stop
-            self._log_window(previous.read())
+            self._log_window(previous)
+            if self._profile.is_on:  # a stop came first
+                self._profile.end(state.step)
         if stop is not None and state.step < total:
             return Ending("stopped", stop, state.step)
         return Ending("finished", "early_stop" if verdict == "early_stop" else "length", state.step)
@@ -152,14 +164,35 @@ class Trainer:
                 "warning", what="a step was left out: its loss or gradient is not a number", where=where
             )
 
-    def _log_window(self, outcome: Outcome) -> None:
+    def _turn_profile(self) -> None:
+        """Opens or closes the profiled window where it begins or ends; the row of the steps before has been written."""
+        step = self.state.step
+        if not self._profile.is_border(step):
+            return
+        self._timer.pause()
+        if self._profile.is_on:
+            self._profile.end(step)
+        elif self._profile.begins_after(step):
+            self._profile.begin(step)
+        self._timer.resume()
+
+    def _log_window(self, pending: Pending) -> None:
         """The row of the steps since the last one, with the loss of this step."""
+        outcome = pending.read()
         self._pulse.beat(self.state.step, "log")
         times = self._timer.close_window()
         if times is not None:
+            self._rank_times.write(self.state.step, times, is_profiled=self._profile.is_on)
             lr = self._learning_rate.at(outcome.step)
             self._monitor.log_window(
-                self.state, self._epoch_of(self.state), outcome, lr, times, self._step.units, self._step.graph_bytes
+                self.state,
+                self._epoch_of(self.state),
+                outcome,
+                lr,
+                times,
+                self._step.units,
+                self._step.graph_bytes,
+                is_profiled=self._profile.is_on,
             )
         if self._overflows:
             what = f"{self._overflows} steps up to step {self.state.step} were left out"

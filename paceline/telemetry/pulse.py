@@ -19,7 +19,19 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-PHASES = ("start", "data", "forward", "backward", "optimizer", "evaluate", "check", "log", "end", "checkpoint")
+PHASES = (
+    "start",
+    "data",
+    "forward",
+    "backward",
+    "optimizer",
+    "evaluate",
+    "check",
+    "log",
+    "end",
+    "checkpoint",
+    "profile",
+)
 """What a rank can be doing; the index is what the record holds, so new ones are added at the end."""
 
 _SHARED_MEMORY = Path("/dev/shm")

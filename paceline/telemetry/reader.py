@@ -44,8 +44,22 @@ class Run:
             lines += [line | {"rank": rank} for line in read_records(path)]
         return lines
 
+    @property
+    def timed(self) -> list[Row]:
+        """The rows of metrics whose times tell the pace: all but those of profiled steps."""
+        return [row for row in self.metrics if row["step_ms"] is not None]
+
+    def timing(self, rank: int) -> list[Row]:
+        """A rank's own times (telemetry.timing_ranks=all); empty where it wrote none."""
+        return latest_attempt(read_table(self.layout.timing(rank)), plan_starts(self.events), "step")
+
     def environment(self) -> Row:
         return dict(read_json(self.layout.environment))
+
+
+def plan_starts(events: list[Row]) -> dict[int, int]:
+    """attempt -> the step it began at"""
+    return {event["attempt"]: event["start_step"] for event in events if event.get("kind") == "plan"}
 
 
 def latest_attempt(rows: list[Row], starts: Mapping[int, int], *keys: str) -> list[Row]:
@@ -70,7 +84,7 @@ def read_run(root: Path) -> Run:
         )
     layout = RunLayout(root)
     events = read_records(layout.events)
-    starts = {event["attempt"]: event["start_step"] for event in events if event.get("kind") == "plan"}
+    starts = plan_starts(events)
     return Run(
         layout,
         run_file,

@@ -33,6 +33,7 @@ def idle(*overrides: str) -> dict[str, str]:
         (("train.optimizer.no_decay=[bias]",), "train.optimizer.no_decay", "weight_decay=0"),
         (("data.num_workers=0", "data.prefetch=4"), "data.prefetch", "num_workers=0"),
         (("data.num_workers=0", "data.loader_timeout_s=4"), "data.loader_timeout_s", "num_workers=0"),
+        (("telemetry.profile.ranks=all",), "telemetry.profile.ranks", "start_step is not set"),
         (("checkpoint.best.direction=min",), "checkpoint.best.direction", "checkpoint.best.metric"),
     ],
 )

@@ -28,7 +28,7 @@ def test_a_window(clock):
     timer = StepTimer()
     timer.resume()
     for data_s in (0.1, 0.3):
-        timer.begin_step()
+        timer.begin_step(1)
         for phase, seconds in (
             ("data", data_s),
             ("forward", 1),

@@ -27,3 +27,11 @@ class Strategy:
     def accumulating(self) -> contextlib.AbstractContextManager[object]:
         """Around every micro-step but the last: gradients stay on this rank."""
         return contextlib.nullcontext()
+
+    def watch_waits(self, every: int) -> bool:
+        """From now on measure, every so many steps, how long this rank waits for the others; False: it cannot be known."""
+        return False
+
+    def read_wait(self) -> tuple[int, float] | None:
+        """(iteration, ms that this rank's gradients, all of them ready, waited for the others') of the last one measured."""
+        return None
