@@ -15,26 +15,46 @@ BENCHES = {
     "startup": "time to the first step, against a bare torchrun script",
     "checkpoint": "what a save costs the training",
     "sasrec": "an epoch and an evaluation of SASRec, beside rivals",
+    "telemetry": "what telemetry costs a step, on against off",
+    "loader": "whether the loader of a configuration keeps up with its steps",
+    "scaling": "weak and strong efficiency over world sizes",
 }
 _OPTIONS = {
     "startup": ("repeats", "nproc"),
     "checkpoint": ("repeats", "parameters", "tokens", "every"),
     "sasrec": ("repeats", "data", "epochs", "rival", "set"),
+    "telemetry": ("repeats", "nproc", "parameters", "tokens"),
+    "loader": (),
+    "scaling": ("repeats", "ranks"),
 }
 
 
 def command(
     name: Annotated[str, typer.Argument(metavar="NAME", help="; ".join(f"{k}: {v}" for k, v in BENCHES.items()))],
-    repeats: Annotated[
-        int | None, typer.Option("--repeats", min=1, help="Pairs of starts (5), saves (9), or rounds (1).")
+    target: Annotated[str | None, typer.Argument(metavar="[CONFIG]", help="loader: a recipe or a YAML file.")] = None,
+    overrides: Annotated[
+        list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="loader: changes to the configuration.")
     ] = None,
-    nproc: Annotated[int | None, typer.Option("--nproc", min=1, help="startup: worker processes (2).")] = None,
+    repeats: Annotated[
+        int | None,
+        typer.Option("--repeats", min=1, help="Pairs of starts (5) or blocks (20), saves (9), or rounds (1, 3)."),
+    ] = None,
+    nproc: Annotated[
+        int | None, typer.Option("--nproc", min=1, help="startup, telemetry: worker processes (2, 1).")
+    ] = None,
+    ranks: Annotated[
+        str | None, typer.Option("--ranks", metavar="1,2,4", help="scaling: the world sizes (1,2,4).")
+    ] = None,
     parameters: Annotated[
-        float | None, typer.Option("--parameters", min=1e6, help="checkpoint: size of the model (1e7).")
+        float | None, typer.Option("--parameters", min=1e6, help="checkpoint, telemetry: size of the model (1e7, 1e6).")
     ] = None,
     tokens: Annotated[
         int | None,
-        typer.Option("--tokens", min=1, help="checkpoint: vectors in a batch (512 on a CPU, 8192 on a GPU)."),
+        typer.Option(
+            "--tokens",
+            min=1,
+            help="checkpoint, telemetry: vectors in a batch (512, 256 on a CPU; 8192, 4096 on a GPU).",
+        ),
     ] = None,
     every: Annotated[
         int | None, typer.Option("--every", min=2, help="checkpoint: steps between two saves (20).")
@@ -68,6 +88,7 @@ def command(
     values: dict[str, Any] = {
         "repeats": repeats,
         "nproc": nproc,
+        "ranks": ranks,
         "parameters": parameters,
         "tokens": tokens,
         "every": every,
@@ -76,17 +97,29 @@ def command(
         "rival": rival or None,
         "set": settings or None,
     }
+    if target is not None and name != "loader":
+        raise UsageError(f"{target!r} means nothing to the bench {name!r}", "command line", "leave it out")
     given = {option: value for option, value in values.items() if value is not None}
     for option in given:
         if option not in _OPTIONS[name]:
             what = f"--{option} means nothing to the bench {name!r}"
-            raise UsageError(what, "command line", f"it takes --{', --'.join(_OPTIONS[name])}")
+            takes = ", ".join(f"--{each}" for each in _OPTIONS[name]) or "a configuration alone"
+            raise UsageError(what, "command line", f"it takes {takes}")
     if name == "startup":
         _run_startup(as_json, **given)
     elif name == "checkpoint":
         _run_checkpoint(as_json, **given)
-    else:
+    elif name == "sasrec":
         _run_sasrec(as_json, **given)
+    else:
+        from paceline.cli import bench_watching
+
+        if name == "telemetry":
+            bench_watching.run_telemetry(as_json, **given)
+        elif name == "loader":
+            bench_watching.run_loader(as_json, target, overrides or [])
+        else:
+            bench_watching.run_scaling(as_json, **given)
 
 
 def _run_startup(as_json: bool, repeats: int = 5, nproc: int = 2) -> None:
