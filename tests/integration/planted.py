@@ -157,3 +157,10 @@ def _full_disk(**options: float) -> None:
     import full_disk
 
     full_disk.plant(**options)
+
+
+def _kill_loader(step: float) -> None:
+    """A loader process of this rank is killed before that step."""
+    import psutil
+
+    _at_step(step, lambda _: psutil.Process().children()[0].kill())
