@@ -99,6 +99,7 @@ def run(pairs: int, block_steps: int, parameters: int, tokens: int | None, root:
         def timed(step: int, batches: Any) -> Any:
             block, first = divmod(step - 1, block_steps)
             if first == 0:
+                trainer._write_row()  # on a GPU, the last of the block before
                 if context.ranks.device.type == "cuda":
                     torch.cuda.synchronize()
                 began.append(time.perf_counter())
@@ -143,9 +144,9 @@ def measure_parts(trainer: Trainer, context: Context) -> dict[str, float]:
         for _ in range(Telemetry().log_every):
             borders()
         began = time.perf_counter()
-        times = timer.close_window()
-        assert times is not None
-        monitor.log_window(state, 0, outcome, 1e-6, times, trainer._step.units, 0, is_profiled=False)
+        window = timer.close_window()
+        assert window is not None
+        monitor.log_window(state, 0, outcome, 1e-6, window.read(), trainer._step.units, 0, is_profiled=False)
         rows_s.append(time.perf_counter() - began)
     costs["row"] = statistics.median(rows_s) * 1e6
     costs["heartbeat"] = _time_us(lambda: heartbeat._lines.write_record(heartbeat._collect()), 30)

@@ -26,7 +26,8 @@ def test_phases_lie_inside_their_step_and_the_timer_hears_the_same():
         marked.end_step()
     micro = "[data][forward][backward]"
     assert first.text == second.text == "".join(f"[step {n}{micro}{micro}[optimizer]]" for n in (1, 2))
-    window = timer.close_window()
-    assert window is not None
+    closed = timer.close_window()
+    assert closed is not None
+    window = closed.read()
     assert window.steps == 2
     assert all(value > 0 for value in window.phases.values())
