@@ -164,7 +164,10 @@ class WatchedBatches(Iterator[Any]):
         if self._found is not None:
             return self._found
         if not isinstance(error, RuntimeError):
-            multiprocessing.connection.wait([process.sentinel for process in self._iterator._workers], _DEATH_S)
+            # Its connections close before it is dead.
+            by_sentinel = {process.sentinel: process for process in self._iterator._workers}
+            for sentinel in multiprocessing.connection.wait(list(by_sentinel), _DEATH_S):
+                by_sentinel[sentinel].join(_DEATH_S)
         for process, activity in zip(self._iterator._workers, self._board.read(), strict=True):
             if process.exitcode:
                 return self._blame(self._dead(process.pid, process.exitcode, activity))

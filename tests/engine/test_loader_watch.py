@@ -39,13 +39,18 @@ def first_sample(step: int) -> int:
     return int(SampleOrder(40, 13, 4, seed=0).batch(0, step - 1)[0])
 
 
+def children() -> set[int]:
+    return {child.pid for child in psutil.Process().children()}
+
+
 def load(make_context, trouble, num_workers: int = 2, timeout_s: float = 30.0):
     """(problem of the error that loading ends with, its type, pids of the loader processes)."""
     data = {"num_workers": num_workers, "loader_timeout_s": timeout_s}
     context = make_context({"train": BATCH, "data": data}, rank=0)
     loader = Loader(context, Troubled(first_sample(3), trouble), plan_length(context.config.train, 40))
+    before = children()
     batches = loader.load(1, 4)
-    pids = [child.pid for child in psutil.Process().children()]
+    pids = sorted(children() - before)
     with pytest.raises(PacelineError) as caught:
         list(batches)
     return caught.value, pids
@@ -87,9 +92,10 @@ def test_a_stopped_process_cannot_answer_and_is_said_to_be_stopped(make_context)
 def test_a_process_that_dies_while_the_rank_does_something_else_is_named_there(make_context):
     data = {"num_workers": 1, "loader_timeout_s": None}
     context = make_context({"train": BATCH, "data": data})
+    before = children()
     batches = Loader(context, Numbers(40), plan_length(context.config.train, 40)).load(1, 4)
     next(batches)
-    (pid,) = (child.pid for child in psutil.Process().children())
+    (pid,) = children() - before
     threading.Timer(0.1, os.kill, (pid, signal.SIGKILL)).start()
     with pytest.raises(LoaderError, match=f"loader process {pid} was killed by SIGKILL while idle"):
         threading.Event().wait(20)
