@@ -12,6 +12,7 @@
     ├── OutOfMemoryError       4   a GPU or machine without the memory that was asked for
     ├── DesyncError            4   parameters that are no longer identical on all ranks
     ├── RankLostError          4   a rank that died, or whose peers did
+    ├── LoaderError            4   a loader process that died, or from which nothing comes
     └── Interrupted          130   Ctrl-C or SIGTERM
 
 `assert` is for our own mistakes; these are for everybody else's.
@@ -110,6 +111,10 @@ class RankLostError(PacelineError):
     pass
 
 
+class LoaderError(PacelineError):
+    pass
+
+
 class Interrupted(PacelineError):
     exit_code = 130
 
@@ -129,6 +134,7 @@ _BY_NAME: dict[str, type[PacelineError]] = {
         OutOfMemoryError,
         DesyncError,
         RankLostError,
+        LoaderError,
         Interrupted,
     )
 }

@@ -47,6 +47,14 @@ class SampleSet(Protocol):
         return None
 
 
+@runtime_checkable
+class Weighed(Protocol):
+    """What a sample set has besides, where fetching is work: files to read, sound to decode, text to cut."""
+
+    is_heavy: bool
+    """whether `fetch` is worth processes of its own (`data.num_workers=auto`); light without this: slices of arrays in memory"""
+
+
 @dataclass(frozen=True)
 class Objective:
     """The metric that decides which model is best."""

@@ -22,6 +22,7 @@ EXIT_CODES = {
     "NonFiniteError": 4,
     "DesyncError": 4,
     "RankLostError": 4,
+    "LoaderError": 4,
     "Interrupted": 130,
 }
 KINDS = [value for value in vars(errors).values() if isinstance(value, type) and issubclass(value, PacelineError)]

@@ -7,15 +7,13 @@ the training thread spends in the save; `stall` is all that was lost, with what 
 from __future__ import annotations
 
 import itertools
-import json
 import statistics
-import subprocess
-import sys
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from paceline.bench.ranks import run_ranks
 from paceline.errors import PacelineError
 from paceline.telemetry.reader import read_run
 
@@ -75,12 +73,7 @@ def measure(parameters: float = 1e7, tokens: int | None = None, saves: int = 9, 
         root = Path(scratch) / "run"
         steps = (saves + 1) * save_every
         settings = {"parameters": round(parameters), "tokens": tokens, "steps": steps, "save_every": save_every}
-        command = [sys.executable, "-m", "paceline.bench.dense", json.dumps(settings | {"root": str(root)})]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        if done.returncode != 0:
-            last = (done.stderr.strip().splitlines() or ["it said nothing"])[-1]
-            raise PacelineError(f"the measured run failed: {last}", " ".join(command), "run that command to see more")
-        told = json.loads(done.stdout.splitlines()[-1])
+        told = run_ranks("paceline.bench.dense", settings | {"root": str(root)}, nproc=1)
         events = [event for event in read_run(root).events_of("checkpoint") if event["step"] < steps]
     quiet, stalls = find_stalls(told["began"], events)
     return Measured(told["device"], told["parameters"], told["tokens"], quiet, stalls)

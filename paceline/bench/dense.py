@@ -7,12 +7,13 @@ Nothing but the model's size, the batch and the saves costs anything here: the i
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import os
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,10 +26,11 @@ from paceline.engine.build import build_trainer
 from paceline.engine.context import Context
 from paceline.engine.ranks import join_ranks
 from paceline.engine.stop import StopWatch
-from paceline.telemetry.events import EventLog
+from paceline.engine.trainer import Trainer
+from paceline.telemetry.events import EventLog, QuietLog
 from paceline.telemetry.layout import RunLayout
 from paceline.telemetry.pulse import PulseWriter, create_pulse_directory, remove_pulse_directory
-from paceline.telemetry.run_file import Attempt, RunFile
+from paceline.telemetry.run_file import Attempt, RunFile, load_run_file
 from paceline.workload import Batch, Draw, Objective, Setting
 
 
@@ -128,40 +130,63 @@ class DenseWorkload:
         return {}
 
 
-def run(parameters: int, tokens: int | None, steps: int, save_every: int, root: str) -> dict[str, Any]:
-    """Trains, and says when each step began."""
+@contextlib.contextmanager
+def dense_trainer(
+    config: RunConfig, parameters: int, tokens: int, root: Path
+) -> Iterator[tuple[Trainer, DenseWorkload, Context]]:
+    """A trainer of the real engine in a run directory of its own, on as many ranks as were started."""
+    ranks, layout, attempt = join_ranks(config.parallel), RunLayout(root), 1
+    if ranks.is_first:
+        layout.root.mkdir(parents=True)
+        identity: dict[str, Any] = {"fingerprint": "", "values": {}}
+        begun = RunFile("bench" + os.urandom(4).hex(), "dense", "", paceline.__version__, time.time(), identity)
+        pulses = create_pulse_directory(begun.id, attempt)
+        begun.attempts.append(Attempt(attempt, ranks.world_size, os.getpid(), time.time(), str(pulses), sys.argv))
+        begun.save(layout)
+    ranks.gather_floats([0])  # the run is there for all of them
+    run_file = load_run_file(root)
+    assert run_file is not None
+    pulses = Path(run_file.attempts[-1].pulses)
+    try:
+        events = EventLog(layout.events, "rank 0", attempt) if ranks.is_first else QuietLog()
+        watch, pulse = StopWatch(layout, attempt, None), PulseWriter(pulses, ranks.rank, attempt)
+        ranks.pulse = pulse
+        workload = DenseWorkload(parameters, tokens)
+        context = Context(config, (), (), ranks, layout, run_file, attempt, events, watch, pulse)
+        trainer = build_trainer(context, workload)
+        yield trainer, workload, context
+        trainer.close()
+        ranks.close()
+    finally:
+        remove_pulse_directory(pulses)
+
+
+def run(parameters: int, tokens: int | None, steps: int, save_every: int | None, root: str) -> dict[str, Any]:
+    """Trains, and says when each step began; `tokens` are those of a rank."""
     tokens = tokens or (8192 if torch.cuda.is_available() else 512)
     config = RunConfig.model_validate(
         {
             "recipe": "dense",
             "train": {"global_batch": tokens, "max_steps": steps, "optimizer": {"lr": 1e-6}},
             "evaluate": {"every_epochs": None},
-            "checkpoint": {"every_steps": save_every, "every_epochs": None, "keep": 1},
+            "checkpoint": {
+                "enabled": save_every is not None,
+                "every_steps": save_every,
+                "every_epochs": None,
+                "keep": 1,
+            },
             "telemetry": {"tensorboard": False, "log_every": max(steps, 1)},
         }
     )
-    layout, attempt = RunLayout(Path(root)), 1
-    layout.root.mkdir(parents=True)
-    identity: dict[str, Any] = {"fingerprint": "", "values": {}}
-    run_file = RunFile("bench" + os.urandom(4).hex(), "dense", "", paceline.__version__, time.time(), identity)
-    pulses = create_pulse_directory(run_file.id, attempt)
-    run_file.attempts.append(Attempt(attempt, 1, os.getpid(), time.time(), str(pulses), sys.argv))
-    run_file.save(layout)
-    try:
-        ranks = join_ranks(config.parallel)
-        events = EventLog(layout.events, "rank 0", attempt)
-        watch, pulse = StopWatch(layout, attempt, None), PulseWriter(pulses, 0, attempt)
-        workload = DenseWorkload(parameters, tokens)
-        trainer = build_trainer(
-            Context(config, (), (), ranks, layout, run_file, attempt, events, watch, pulse), workload
-        )
+    with dense_trainer(config, parameters, tokens, Path(root)) as (trainer, workload, context):
         trainer.run()
-        trainer.close()
-    finally:
-        remove_pulse_directory(pulses)
-    name = torch.cuda.get_device_name() if ranks.device.type == "cuda" else f"CPU, {torch.get_num_threads()} threads"
+    is_gpu = context.ranks.device.type == "cuda"
+    name = torch.cuda.get_device_name() if is_gpu else f"CPU, {torch.get_num_threads()} threads"
     return {"began": workload.began, "device": name, "tokens": tokens, "parameters": workload.num_parameters}
 
 
 if __name__ == "__main__":
-    print(json.dumps(run(**json.loads(sys.argv[1]))))
+    told = run(**json.loads(sys.argv[1]))
+    if os.environ.get("RANK", "0") == "0":
+        print(json.dumps(told), flush=True)
+    os._exit(0)  # as a rank of ours leaves: without destroying its process group

@@ -6,8 +6,11 @@ from paceline.cli.arguments import Debug
 
 COMMANDS = {
     "startup": ("paceline.cli.bench_startup", "Time to the first step, against a bare torchrun script."),
+    "telemetry": ("paceline.cli.bench_telemetry", "What telemetry costs a step, on against off."),
     "checkpoint": ("paceline.cli.bench_checkpoint", "What an asynchronous save costs the training."),
-    "sharding": ("paceline.cli.bench_sharding", "What each parallel.zero_stage leaves on a rank, and what it costs."),
+    "loader": ("paceline.cli.bench_loader", "Whether the loader of a configuration keeps up with its steps."),
+    "scaling": ("paceline.cli.bench_scaling", "Weak and strong efficiency over world sizes."),
+    "sharding": ("paceline.cli.bench_sharding", "What each parallel.zero_stage leaves on a rank, and costs."),
     "collective": ("paceline.cli.bench_collective", "All-reduce, all-gather and reduce-scatter by size."),
     "attention": ("paceline.cli.bench_attention", "Which attention runs, why not others, and their times."),
     "sasrec": ("paceline.cli.bench_sasrec", "An epoch and an evaluation of SASRec, beside rivals."),

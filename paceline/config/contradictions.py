@@ -33,6 +33,8 @@ def check(config: RunConfig, origins: Mapping[str, str], facts: Facts) -> list[P
         *_check_device(config, given, facts),
         *_check_evaluation(config, given),
         *_check_attention(config, given),
+        *_check_loader(config, given, facts),
+        *_check_profile(config, given, facts),
     ]
 
 
@@ -227,6 +229,37 @@ def _check_attention(config: RunConfig, given: _Given) -> Iterator[Problem]:
     if impl == "auto" and backends | {"eager", "flex"} <= excluded:
         yield Problem(
             f"{given.say('attention.exclude')} leaves no attention at all", where, "take math or eager out of it"
+        )
+
+
+def _check_loader(config: RunConfig, given: _Given, facts: Facts) -> Iterator[Problem]:
+    loader_s, collective_s = config.data.loader_timeout_s, config.parallel.timeout_s
+    if isinstance(loader_s, float) and facts.world_size > 1 and loader_s >= collective_s:
+        yield Problem(
+            f"{given.say('data.loader_timeout_s')} is not shorter than {given.say('parallel.timeout_s')}: "
+            "the other ranks would give up first, and nobody would name the loader",
+            given.where("data.loader_timeout_s", "parallel.timeout_s"),
+            f"set data.loader_timeout_s={collective_s / 2:g}, or parallel.timeout_s={2 * loader_s:g}",
+        )
+
+
+def _check_profile(config: RunConfig, given: _Given, facts: Facts) -> Iterator[Problem]:
+    profile, train = config.telemetry.profile, config.train
+    if profile.start_step is None:
+        return
+    missing = [rank for rank in profile.ranks if isinstance(rank, int) and rank >= facts.world_size]
+    if missing:
+        yield Problem(
+            f"{given.say('telemetry.profile.ranks')} names rank {missing[0]}, and there {'is' if facts.world_size == 1 else 'are'} {_ranks(facts)}",
+            given.where("telemetry.profile.ranks"),
+            f"name ranks from 0 to {facts.world_size - 1}",
+        )
+    total = plan_length(train, facts.num_samples).total_steps if facts.num_samples else train.max_steps
+    if total is not None and profile.start_step > total:
+        yield Problem(
+            f"{given.say('telemetry.profile.start_step')} lies behind the end of the run, which has {total} steps",
+            given.where("telemetry.profile.start_step", "train.max_steps", "train.epochs"),
+            f"set telemetry.profile.start_step={max(1, total // 2)}, or train longer",
         )
 
 

@@ -36,7 +36,12 @@ def find_idle(config: RunConfig, given: Collection[str]) -> Iterator[tuple[str, 
         idle += [(f"train.compile.{name}", "train.compile.enabled=false") for name in ("mode", "dynamic")]
     if config.data.num_workers == 0:
         idle += [
-            (f"data.{name}", "data.num_workers=0 loads in the training process") for name in ("prefetch", "pin_memory")
+            (f"data.{name}", "data.num_workers=0 loads in the training process")
+            for name in ("prefetch", "pin_memory", "loader_timeout_s")
+        ]
+    if config.telemetry.profile.start_step is None:
+        idle += [
+            (f"telemetry.profile.{name}", "telemetry.profile.start_step is not set") for name in ("num_steps", "ranks")
         ]
     impl, fallback = config.attention.impl, config.attention.fallback
     if impl in ("auto", "eager"):

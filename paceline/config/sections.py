@@ -70,9 +70,16 @@ class Launch(Section):
 
 
 class Data(Section):
-    num_workers: int = key(0, "Loader processes per worker; 0 loads in the training process.", ge=0)
+    num_workers: Literal["auto"] | Annotated[int, Field(ge=0)] = key(
+        "auto",
+        "Loader processes per worker; 0 loads in the training process; auto: none where fetching is light, else by the cores.",
+    )
     prefetch: int = key(2, "Batches each loader process prepares ahead.", ge=1)
     pin_memory: Literal["auto"] | Bool = key("auto", "Page-locked host memory for batches; auto: on CUDA.")
+    loader_timeout_s: Literal["auto"] | Annotated[float, Field(gt=0, le=1e7)] | None = key(
+        "auto",
+        "A batch that a loader process does not bring within this time is an error; auto: half of parallel.timeout_s; null: never.",
+    )
 
 
 class Optimizer(Section):
@@ -258,6 +265,14 @@ class Supervise(Section):
     )
 
 
+class Profile(Section):
+    start_step: int | None = key(None, "The first optimizer step to profile; null: no profile.", ge=1)
+    num_steps: int = key(5, "How many steps to profile.", ge=1, le=1000)
+    ranks: Literal["all"] | Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=1)] = key(
+        [0], "Which ranks write a trace and a table of kernels."
+    )
+
+
 class Telemetry(Section):
     log_every: int = key(10, "Steps per row of metrics.csv.", ge=1)
     heartbeat_s: float = key(5, "Seconds between two heartbeats of each rank.", gt=0, le=86400)
@@ -265,6 +280,14 @@ class Telemetry(Section):
         False, "Write each rank's sample ids and losses, the proof of what was trained; costs a synchronisation."
     )
     tensorboard: Bool = key(True, "Write TensorBoard files.")
+    sync_timing: Bool = key(
+        False, "Wait for the GPU at every border between phases, so that each has its own wall time; slower."
+    )
+    timing_ranks: Literal["rank0", "all"] = key(
+        "rank0", "Whose phase times are written: rank 0's in metrics.csv, or every rank's, in timing/ as well."
+    )
+    nvtx: Bool = key(False, "Mark steps and phases with NVTX ranges, for Nsight Systems.")
+    profile: Profile = key(Profile(), "A few steps under torch's profiler.")
 
 
 class Stop(Section):

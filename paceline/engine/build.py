@@ -19,10 +19,13 @@ from paceline.engine.evaluation import Evaluator
 from paceline.engine.garbage import Garbage
 from paceline.engine.graph import choose_graph
 from paceline.engine.loader import Loader
+from paceline.engine.marks import MarkedTimer, Marks, NvtxMarks
 from paceline.engine.monitor import Monitor
 from paceline.engine.optimizer import LearningRate, build_optimizer, find_unmatched
 from paceline.engine.powersgd import check_precision, gradient_bytes
 from paceline.engine.precision import build_precision
+from paceline.engine.profile import StepProfile
+from paceline.engine.rank_times import RankTimes
 from paceline.engine.recomputation import recompute_blocks
 from paceline.engine.seeding import make_deterministic, seed_model
 from paceline.engine.state import TrainState
@@ -73,7 +76,7 @@ def build_trainer(context: Context, workload: Workload) -> Trainer:
     )
     events.choice("train.graph", config.train.graph, use_graph, reason)
     loader = Loader(context, workload.train_set(), length)
-    for name, reason in [*context.idle, *find_ineffective(context)]:
+    for name, reason in [*context.idle, *find_ineffective(context), *loader.find_ineffective(context.given)]:
         events.write("note", what=f"{name} has no effect here", why=reason)
     if "train.optimizer.no_decay" in context.given:
         for word in find_unmatched(model, config.train.optimizer.no_decay):
@@ -83,10 +86,28 @@ def build_trainer(context: Context, workload: Workload) -> Trainer:
                 why="no parameter's name contains it",
             )
     learning_rate = LearningRate(config.train, state.horizon)
-    timer = build_timer(device)
+    timer = build_timer(device, is_synced=config.telemetry.sync_timing)
+    if config.telemetry.sync_timing and device.type == "cuda":
+        events.choice(
+            "telemetry.sync_timing", True, True, "the host waits for the GPU at every phase: true, and slower"
+        )
+    profile = StepProfile(context, state.step + 1, length.total_steps, use_graph)
+    marks: list[Marks] = [profile.marks] if config.telemetry.profile.start_step is not None else []
+    if config.telemetry.nvtx and device.type == "cuda":
+        events.choice("telemetry.nvtx", True, True, "as requested")
+        marks.append(NvtxMarks())
     saver = Saver(context, strategy, optimizer, precision, None if start.is_fork else state, average)
     step = TrainStep(
-        context, workload, strategy, optimizer, precision, learning_rate, timer, saver.hold_update, use_graph, average
+        context,
+        workload,
+        strategy,
+        optimizer,
+        precision,
+        learning_rate,
+        MarkedTimer(timer, marks) if marks else timer,
+        saver.hold_update,
+        use_graph,
+        average,
     )
     compilation = _compile(context, workload, strategy)
     evaluator = Evaluator(config, ranks, workload, strategy, precision, context.watch, compilation, average)
@@ -116,6 +137,8 @@ def build_trainer(context: Context, workload: Workload) -> Trainer:
         monitor,
         timer,
         saver,
+        profile,
+        RankTimes(context, strategy),
         compilation,
         average,
         garbage=Garbage(config.train.gc_every, events),

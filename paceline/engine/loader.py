@@ -1,6 +1,6 @@
 """Brings the micro-batches of every step to this rank: the right samples, in the right order, from loader processes if asked.
 
-The requests (ids, epoch) are computed here from the sample order; loader processes only fetch. An empty slice is asked for as the first
+The requests (ids, epoch) are computed here from the sample order, whatever the number of loader processes, which only fetch. An empty slice is asked for as the first
 sample of the batch with weight zero, so that every rank runs the same number of micro-steps. Samples that live on the device are fetched
 there, by the training process.
 """
@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import gc
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,11 +20,14 @@ import torch
 import torch.utils.data
 
 from paceline.config.arithmetic import BatchPlan, Length
+from paceline.cores import cpu_count
 from paceline.engine.context import Context
+from paceline.engine.loader_choice import LoaderFacts, choose_num_workers, choose_timeout, find_idle
+from paceline.engine.loader_watch import Board, FailedFetch, WatchedBatches
 from paceline.engine.order import SampleOrder
 from paceline.engine.seeding import mix
 from paceline.parentage import die_with_parent
-from paceline.workload import Draw, SampleSet
+from paceline.workload import Draw, SampleSet, Weighed
 
 
 @dataclass(frozen=True)
@@ -89,20 +91,37 @@ class _Fetcher(torch.utils.data.Dataset[MicroBatch]):
         return MicroBatch(request.step, request.micro_step, request.epoch, ids, batch, len(everyone))
 
 
+class _LoaderProcess(torch.utils.data.Dataset[MicroBatch | FailedFetch]):
+    """The same in a loader process, which notes what it does."""
+
+    def __init__(self, fetcher: _Fetcher, board: Board) -> None:
+        self._fetcher = fetcher
+        self._board = board
+
+    def __getitem__(self, request: _Request) -> MicroBatch | FailedFetch:
+        self._board.begin_fetch(request.step, request.micro_step)
+        try:
+            return self._fetcher[request]
+        except Exception as error:
+            return FailedFetch.of(error)
+        finally:
+            self._board.end_fetch()
+
+    def begin(self, parent_pid: int, worker: int) -> None:
+        """At the start of the process: die with the trainer, and leave the operator's signals to it."""
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # torchrun sends it to the whole process group
+        gc.enable()  # the trainer, which was forked here, has it off while it trains
+        self._board.enter(worker)
+        die_with_parent(parent_pid)
+
+
 class _Requests(torch.utils.data.Sampler[_Request]):
     def __init__(self, requests: Iterator[_Request]) -> None:
         self._requests = requests
 
     def __iter__(self) -> Iterator[_Request]:
         return self._requests
-
-
-def _begin_loader_process(parent_pid: int, _: int) -> None:
-    """In a loader process: die with the trainer, and leave the operator's signals to it."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # torchrun sends it to the whole process group
-    gc.enable()  # the trainer, which was forked here, has it off while it trains
-    die_with_parent(parent_pid)
 
 
 class Loader:
@@ -117,27 +136,64 @@ class Loader:
         self._is_placed = placed is not None
         """the samples live on the device: no loader processes"""
         self._samples = samples if placed is None else placed
+        data = context.config.data
+        facts = LoaderFacts(
+            is_placed=self._is_placed,
+            is_heavy=isinstance(samples, Weighed) and samples.is_heavy,
+            has_gpu=self._ranks.device.type == "cuda",
+            cores=cpu_count(),
+            local_ranks=int(os.environ.get("LOCAL_WORLD_SIZE", self._ranks.world_size)),
+        )
+        self.num_workers, self._reason = choose_num_workers(data.num_workers, facts)
+        """loader processes"""
+        self._timeout_s, timeout_reason = choose_timeout(data, context.config.parallel.timeout_s)
+        context.events.choice("data.num_workers", data.num_workers, self.num_workers, self._reason)
+        if self.num_workers:
+            context.events.choice("data.loader_timeout_s", data.loader_timeout_s, self._timeout_s, timeout_reason)
+
+    def find_ineffective(self, given: Collection[str]) -> Iterator[tuple[str, str]]:
+        """(key, reason) of each key that was given and that the choice above leaves without effect."""
+        idle = find_idle(self._config.data.num_workers, self.num_workers, self._reason)
+        return ((key, reason) for key, reason in idle if key in given)
 
     def load(self, first_step: int, last_step: int, *, in_process: bool = False) -> Iterator[MicroBatch]:
         """The micro-batches of these steps (counted from 1) for this rank, in their order."""
-        data, train, seed = self._config.data, self._config.train, self._config.run.seed
-        order = SampleOrder(len(self._samples), train.global_batch, self._steps_per_epoch, seed)
-        requests = plan_requests(order, self._plan, self._ranks.rank, first_step, last_step)
+        data, seed = self._config.data, self._config.run.seed
+        requests = self._plan_requests(first_step, last_step)
         fetcher = _Fetcher(self._samples, seed)
-        if self._is_placed or in_process or data.num_workers == 0:
+        if in_process or self.num_workers == 0:
             return (fetcher[request] for request in requests)
+        board = Board(self.num_workers)
+        process = _LoaderProcess(fetcher, board)
         loader = torch.utils.data.DataLoader(
-            fetcher,
+            process,
             sampler=_Requests(requests),
             batch_size=None,
-            num_workers=data.num_workers,
+            num_workers=self.num_workers,
             prefetch_factor=data.prefetch,
             pin_memory=self._ranks.device.type == "cuda" and data.pin_memory is not False,
-            worker_init_fn=functools.partial(_begin_loader_process, os.getpid()),
+            worker_init_fn=functools.partial(process.begin, os.getpid()),
+            multiprocessing_context="fork",  # the board is inherited
             # Its own generator: iter(DataLoader) would otherwise draw from the global one.
             generator=torch.Generator().manual_seed(mix(seed)),
         )
-        return iter(loader)
+        return WatchedBatches(
+            iter(loader),
+            board,
+            rank=self._ranks.rank,
+            timeout_s=self._timeout_s,
+            first_step=first_step,
+            accumulate=self._plan.accumulate,
+            find_ids=self._find_ids,
+        )
+
+    def _plan_requests(self, first_step: int, last_step: int) -> Iterator[_Request]:
+        train, seed = self._config.train, self._config.run.seed
+        order = SampleOrder(len(self._samples), train.global_batch, self._steps_per_epoch, seed)
+        return plan_requests(order, self._plan, self._ranks.rank, first_step, last_step)
+
+    def _find_ids(self, step: int, micro_step: int) -> list[int]:
+        return [*self._plan_requests(step, step)][micro_step].ids
 
 
 def to_device(value: Any, device: torch.device) -> Any:

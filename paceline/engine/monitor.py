@@ -35,6 +35,8 @@ class Monitor:
         self._units_logged = 0
         self._samples_logged = samples
         self._last: dict[str, Any] = {}
+        self._gpu: dict[str, Any] | None = None
+        """as the heartbeat's thread read it last: the driver takes its time to answer, which is not the training's"""
         self._metrics: Table | None = None
         self._validation: Table | None = None
         self._board: TensorBoard | None = None
@@ -63,9 +65,11 @@ class Monitor:
         times: WindowTimes,
         units: int,
         graph_bytes: int,
+        *,
+        is_profiled: bool,
     ) -> None:
-        """One row of metrics.csv. Gathers a few numbers from all ranks: every rank calls it at the same step."""
-        closed = time.time()  # before anything is asked of the driver, whose first answer takes a while
+        """One row of metrics.csv, without times where a profiler ran. Gathers a few numbers from all ranks: every rank calls it at the same step."""
+        closed = time.time()
         samples = state.samples - self._samples_logged
         memory = memory_gib(self._ranks.device, graph_bytes)
         gathered = self._ranks.gather_floats([units - self._units_logged, memory])
@@ -80,7 +84,6 @@ class Monitor:
         }
         if self._metrics is None:
             return
-        gpu = gpu_reading(self._ranks.device)
         row = {
             "attempt": self._attempt,
             "step": state.step,
@@ -90,22 +93,21 @@ class Monitor:
             "lr": lr,
             "grad_norm": outcome.grad_norm,
             "window_steps": times.steps,
-            "step_ms": times.step_ms,
-            "step_ms_p50": times.p50,
-            "step_ms_p90": times.p90,
-            "step_ms_std": times.std,
-            **{f"{phase}_ms": value for phase, value in times.phases.items()},
-            "samples_per_s": samples / times.wall_s,
-            "units_per_s": num_units / times.wall_s,
-            "mfu": self._mfu(num_units / times.wall_s),
             "memory_gib": peak_memory,
-            "gpu_util": gpu["util"] if gpu else None,
+            "gpu_util": self._gpu["util"] if self._gpu else None,
             "time": closed,
         }
+        if not is_profiled:
+            row |= times.columns() | {
+                "samples_per_s": samples / times.wall_s,
+                "units_per_s": num_units / times.wall_s,
+                "mfu": self._mfu(num_units / times.wall_s),
+            }
         self._metrics.write(row)
         if self._board is not None:
-            self._board.add(state.step, {f"train/{name}": row[name] for name in ("loss", "lr", "grad_norm")})
-            self._board.add(state.step, {f"pace/{name}": row[name] for name in ("samples_per_s", "step_ms", "data_ms")})
+            scalars = {f"train/{name}": row[name] for name in ("loss", "lr", "grad_norm")}
+            pace = {f"pace/{name}": row.get(name) for name in ("samples_per_s", "step_ms", "data_ms")}
+            self._board.add(state.step, scalars | pace)
 
     def log_evaluation(
         self, state: TrainState, epoch: int, split: str, num_samples: int, seconds: float, metrics: Mapping[str, float]
@@ -153,5 +155,5 @@ class Monitor:
 
     def _beat(self) -> dict[str, Any]:
         beat = {"step": self._pulse.step, "phase": self._pulse.phase, **self._last}
-        gpu = gpu_reading(self._ranks.device)
-        return beat | ({"gpu": gpu} if gpu else {})
+        self._gpu = gpu_reading(self._ranks.device)
+        return beat | ({"gpu": self._gpu} if self._gpu else {})

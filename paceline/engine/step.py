@@ -15,6 +15,7 @@ from paceline.engine.average import Average
 from paceline.engine.context import Context
 from paceline.engine.graph import Graphs, Recorder
 from paceline.engine.loader import MicroBatch, to_device
+from paceline.engine.marks import MarkedTimer
 from paceline.engine.optimizer import LearningRate
 from paceline.engine.out_of_memory import name_batch
 from paceline.engine.outcome import Pending, Tally, Verdict
@@ -37,7 +38,7 @@ class TrainStep:
         optimizer: torch.optim.Optimizer,
         precision: Precision,
         learning_rate: LearningRate,
-        timer: StepTimer,
+        timer: StepTimer | MarkedTimer,
         hold_update: Callable[[], None],
         use_graph: bool,
         average: Average | None = None,
@@ -79,7 +80,7 @@ class TrainStep:
         """Trains step `step`; returns its result, still on its way to the host, and the samples of the global batch."""
         tally = Tally(self._ranks)
         batch_samples = 0
-        self._timer.begin_step()
+        self._timer.begin_step(step)
         for micro_step in range(self._accumulate):
             self._enter(step, "data")
             item = next(batches)

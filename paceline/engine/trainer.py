@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import time
+from dataclasses import dataclass
 
 from paceline.config.arithmetic import Length
 from paceline.engine.average import Average
@@ -17,13 +19,26 @@ from paceline.engine.loader import Loader
 from paceline.engine.monitor import Monitor
 from paceline.engine.optimizer import LearningRate
 from paceline.engine.outcome import Outcome, Pending
+from paceline.engine.profile import StepProfile
+from paceline.engine.rank_times import RankTimes
 from paceline.engine.state import Ending, TrainState
 from paceline.engine.step import TrainStep
 from paceline.engine.stop import STOP_REASONS
 from paceline.engine.strategies.base import Strategy
-from paceline.engine.timing import StepTimer
+from paceline.engine.timing import StepTimer, Window
 from paceline.errors import NonFiniteError
 from paceline.workload import Objective, Workload
+
+
+@dataclass(frozen=True)
+class Unwritten:
+    """A window of steps that has ended, and is not in the tables yet."""
+
+    state: TrainState
+    pending: Pending
+    window: Window
+    units: int
+    is_profiled: bool
 
 
 class Trainer:
@@ -44,6 +59,8 @@ class Trainer:
         monitor: Monitor,
         timer: StepTimer,
         saver: Saver,
+        profile: StepProfile,
+        rank_times: RankTimes,
         compilation: Compilation | None = None,
         average: Average | None = None,
         *,
@@ -68,10 +85,13 @@ class Trainer:
         self._compilation = compilation
         self._average = average
         self._garbage = garbage
+        self._profile = profile
+        self._rank_times = rank_times
         self._judged_step = state.step
         saver.approve(state.step)
         self._overflows = 0
         """steps of this window that fp16 left out"""
+        self._unwritten: Unwritten | None = None
 
     def run(self) -> Ending:
         with self._garbage.kept_off(self.state.step):
@@ -98,6 +118,7 @@ class Trainer:
         self._monitor.close()
         if self._compilation is not None:
             self._compilation.close()
+        self._rank_times.close()
 
     def _train(self) -> Ending:
         state, total = self.state, self._length.total_steps
@@ -110,6 +131,7 @@ class Trainer:
         previous: Pending | None = None
         stop: str | None = None
         self._timer.resume()
+        self._turn_profile()
         while state.step < total and stop is None and verdict is None:
             self._monitor.check()
             pending, batch_samples = self._step.run(state.step + 1, batches)
@@ -118,8 +140,11 @@ class Trainer:
             # Judged a step late, so that no step waits for its own result.
             stop = self._judge(previous.read()) if previous is not None else None
             previous = pending
-            if state.step % self._config.telemetry.log_every == 0:
-                self._log_window(pending.read())
+            self._write_row()
+            self._rank_times.see_step()
+            if state.step % self._config.telemetry.log_every == 0 or self._profile.is_border(state.step):
+                self._log_window(pending)
+                self._turn_profile()
             self._check(at_end=False)
             if stop is None and self._evaluation_is_due():
                 verdict = self._evaluate_deciding()
@@ -133,8 +158,12 @@ class Trainer:
             self._saver.prepare()
             self._garbage.end_step(state.step)
         if previous is not None:
+            self._write_row()
             stop = self._judge(previous.read()) or stop
-            self._log_window(previous.read())
+            self._log_window(previous)
+            self._write_row()
+            if self._profile.is_on:  # a stop came first
+                self._profile.end(state.step)
         if stop is not None and state.step < total:
             return Ending("stopped", stop, state.step)
         return Ending("finished", "early_stop" if verdict == "early_stop" else "length", state.step)
@@ -171,21 +200,51 @@ class Trainer:
                 "warning", what="a step was left out: its loss or gradient is not a number", where=where
             )
 
-    def _log_window(self, outcome: Outcome) -> None:
-        """The row of the steps since the last one, with the loss of this step."""
+    def _turn_profile(self) -> None:
+        """Opens or closes the profiled window where it begins or ends, when the row of the steps before has been written."""
+        step = self.state.step
+        if not self._profile.is_border(step):
+            return
+        self._write_row()
+        self._timer.pause()
+        if self._profile.is_on:
+            self._profile.end(step)
+        elif self._profile.begins_after(step):
+            self._profile.begin(step)
+        self._timer.resume()
+
+    def _log_window(self, pending: Pending) -> None:
+        """The row of the steps since the last one, with the loss of this step; on a GPU it is written when the next step is under way."""
         self._pulse.beat(self.state.step, "log")
         if self._compilation is not None:
             self._compilation.give_up_together()
-        times = self._timer.close_window()
-        if times is not None:
-            lr = self._learning_rate.at(outcome.step)
-            self._monitor.log_window(
-                self.state, self._epoch_of(self.state), outcome, lr, times, self._step.units, self._step.graph_bytes
-            )
+        window = self._timer.close_window()
+        if window is not None:
+            state, units = dataclasses.replace(self.state), self._step.units
+            self._unwritten = Unwritten(state, pending, window, units, self._profile.is_on)
+        if not self._timer.is_late:
+            self._write_row()
         if self._overflows:
             what = f"{self._overflows} steps up to step {self.state.step} were left out"
             self._context.events.write("note", what=what, why="fp16 gradients overflowed; the loss scale adapts")
             self._overflows = 0
+
+    def _write_row(self) -> None:
+        if self._unwritten is None:
+            return
+        row, self._unwritten = self._unwritten, None
+        state, outcome, times = row.state, row.pending.read(), row.window.read()
+        self._rank_times.write(state.step, times, is_profiled=row.is_profiled)
+        self._monitor.log_window(
+            state,
+            self._epoch_of(state),
+            outcome,
+            self._learning_rate.at(outcome.step),
+            times,
+            row.units,
+            self._step.graph_bytes,
+            is_profiled=row.is_profiled,
+        )
 
     def _epoch_of(self, state: TrainState) -> int:
         """The epoch of a state's last step, from 0."""
@@ -224,6 +283,7 @@ class Trainer:
 
     def _save(self) -> None:
         """Counts as time of training, unless that has to wait for it."""
+        self._write_row()
         self._pulse.beat(self.state.step, "checkpoint")
         if not self._config.checkpoint.asynchronous:
             self._timer.pause()
@@ -255,6 +315,7 @@ class Trainer:
         num_samples = self._evaluator.size(split)
         if num_samples == 0:
             return None
+        self._write_row()
         self._pulse.beat(self.state.step, "evaluate")
         self._timer.pause()
         self._garbage.collect(self.state.step)

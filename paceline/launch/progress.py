@@ -140,6 +140,8 @@ class Progress:
             self.say(self._describe_evaluation(event), "cyan")
         elif kind == "compile":
             self.say(f"step {event['step']:,}  compiled in {event['seconds']:.1f} s", "dim")
+        elif kind == "profile":
+            self.say(f"steps {event['first_step']:,} to {event['last_step']:,} profiled: {', '.join(event['files'])}")
         elif kind == "checkpoint":
             best = ", the best so far" if event.get("is_best") else ""
             size = f"{event['bytes'] / _MIB:,.1f} MiB in {event['seconds']:.1f} s"

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from paceline.errors import PacelineError, Problem, RankLostError, error_from_record
+from paceline.errors import LoaderError, PacelineError, Problem, RankLostError, error_from_record
 from paceline.launch.process import RankExit
 from paceline.telemetry.stop_request import EXIT_CODES
 
@@ -61,12 +61,12 @@ class Verdict:
 
     @property
     def is_worth_restarting(self) -> bool:
-        """Whether another attempt may get further: a rank that died, or an exception that nobody foresaw.
+        """Whether another attempt may get further: a rank or loader process that died, or an exception that nobody foresaw.
 
         What a person has to mend first (a file, a setting, a disk), what would come again (a loss that is not a number) and what was
         asked for is not.
         """
-        return type(self.error) in (RankLostError, PacelineError)
+        return type(self.error) in (RankLostError, LoaderError, PacelineError)
 
 
 def judge(evidence: Evidence) -> Verdict:

@@ -51,8 +51,9 @@ class Subject:
 
     @property
     def num_loaders(self) -> int:
-        """Loader processes of all ranks together."""
-        return self.world_size * self.config.data.num_workers
+        """Loader processes of all ranks together, as far as somebody asked for them: auto takes what the machine has."""
+        asked = self.config.data.num_workers
+        return self.world_size * asked if isinstance(asked, int) else 0
 
     @property
     def has_group(self) -> bool:

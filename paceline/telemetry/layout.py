@@ -3,6 +3,7 @@
 run.json  config.yaml  origins.json  env.json  metrics.csv  validation.csv  events.jsonl
 heartbeat/rank_00000.jsonl  logs/rank_00000.log  logs/launcher.log  ledger/rank_00000.jsonl  memory/rank_00000.json  tensorboard/
 checkpoints/step_00001000/  checkpoints/latest  report.html  report.md
+timing/rank_00000.csv  profile/attempt_1/rank_00000.csv  profile/attempt_1/rank_00000.trace.json.gz
 """
 
 from __future__ import annotations
@@ -99,3 +100,12 @@ class RunLayout:
 
     def ledger(self, rank: int) -> Path:
         return self.root / "ledger" / f"rank_{rank:05d}.jsonl"
+
+    def timing(self, rank: int) -> Path:
+        return self.root / "timing" / f"rank_{rank:05d}.csv"
+
+    def profile_trace(self, attempt: int, rank: int) -> Path:
+        return self.root / "profile" / f"attempt_{attempt}" / f"rank_{rank:05d}.trace.json.gz"
+
+    def profile_table(self, attempt: int, rank: int) -> Path:
+        return self.root / "profile" / f"attempt_{attempt}" / f"rank_{rank:05d}.csv"

@@ -32,6 +32,7 @@ PHASES = (
     "checkpoint",
     "compile",
     "step",
+    "profile",
 )
 """What a rank can be doing; the index is what the record holds, so new ones are added at the end. `step`: somewhere in
 a step, of a loop that does not tell its phases."""

@@ -49,6 +49,15 @@ class Run:
             lines += [line | {"rank": rank} for line in read_records(path)]
         return lines
 
+    @property
+    def timed(self) -> list[Row]:
+        """The rows of metrics whose times tell the pace: all but those of profiled steps."""
+        return [row for row in self.metrics if row["step_ms"] is not None]
+
+    def timing(self, rank: int) -> list[Row]:
+        """A rank's own times (telemetry.timing_ranks=all); empty where it wrote none."""
+        return latest_attempt(read_table(self.layout.timing(rank)), plan_starts(self.events), "step")
+
     def environment(self) -> Row:
         return dict(read_json(self.layout.environment))
 

@@ -1,4 +1,4 @@
-"""metrics.csv and validation.csv: one fixed header, one row per logged window or evaluation, appended across attempts.
+"""metrics.csv, validation.csv, and each rank's timing and profile: one fixed header, one row per logged window or evaluation, appended across attempts.
 
 Floats are written so that they read back to the same float. A value that is unknown here is an empty cell.
 """
@@ -40,6 +40,20 @@ METRICS_COLUMNS = (
 )
 VALIDATION_COLUMNS = ("attempt", "step", "epoch", "samples", "split", "num_samples")
 """What every evaluation row begins with; the recipe's metrics follow."""
+
+WINDOW_TIMES = (
+    "step_ms",
+    "step_ms_p50",
+    "step_ms_p90",
+    "step_ms_std",
+    "data_ms",
+    "forward_ms",
+    "backward_ms",
+    "optimizer_ms",
+)
+"""The columns of a window's times; empty where a profiler ran in it."""
+TIMING_COLUMNS = ("attempt", "step", "window_steps", *WINDOW_TIMES, "wait_ms", "wait_steps", "time")
+PROFILE_COLUMNS = ("kind", "name", "calls", "host_ms", "device_ms", "share")
 
 
 class Table:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import time
 
 import pytest
+import torch
 
-from paceline.engine.timing import StepTimer, percentile
+from paceline.engine.timing import CudaStepTimer, StepTimer, percentile
 
 
 @pytest.fixture
@@ -28,7 +29,7 @@ def test_a_window(clock):
     timer = StepTimer()
     timer.resume()
     for data_s in (0.1, 0.3):
-        timer.begin_step()
+        timer.begin_step(1)
         for phase, seconds in (
             ("data", data_s),
             ("forward", 1),
@@ -45,7 +46,9 @@ def test_a_window(clock):
     timer.pause()
     clock.now += 1000  # an evaluation
     timer.resume()
-    window = timer.close_window()
+    closed = timer.close_window()
+    assert closed is not None
+    window = closed.read()
     assert window.steps == 2
     assert window.wall_s == pytest.approx(0.1 + 0.3 + 2 * 6.5 + 0.4)
     assert window.step_ms == pytest.approx(window.wall_s * 500)
@@ -58,3 +61,66 @@ def test_a_window(clock):
 def test_percentile_is_one_of_the_values():
     assert percentile([3.0, 1.0, 2.0], 0.9) == 3.0
     assert percentile([1.0], 0.9) == 1.0
+
+
+def test_going_on_while_it_goes_on_loses_no_time(clock):
+    """A save beside the training ends with `resume`, and nothing had paused."""
+    timer = StepTimer()
+    timer.resume()
+    timer.begin_step(1)
+    clock.now += 2
+    timer.end_step()
+    timer.resume()
+    clock.now += 1
+    window = timer.close_window()
+    assert window is not None
+    assert window.read().wall_s == pytest.approx(3)
+
+
+class Event:
+    """A mark on the time line of a device that lags a second behind the host."""
+
+    made = 0
+
+    def __init__(self, enable_timing: bool) -> None:
+        Event.made += 1
+
+    def record(self) -> None:
+        self.at = time.perf_counter() + 1
+
+    def elapsed_time(self, end: Event) -> float:
+        assert time.perf_counter() >= end.at, "read before the device got there"
+        return (end.at - self.at) * 1e3
+
+    def synchronize(self) -> None:
+        time.perf_counter.now = max(time.perf_counter(), self.at)
+
+
+def test_a_window_on_a_gpu_is_closed_without_waiting_and_read_later(clock, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "Event", Event)
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
+    timer, made = CudaStepTimer(), []
+    timer.resume()
+    for _ in range(3):
+        for _ in range(2):
+            timer.begin_step(1)
+            for phase, seconds in (("data", 1), ("forward", 2), ("backward", 3), ("optimizer", 4)):
+                timer.enter(phase)
+                clock.now += seconds
+            timer.end_step()
+        timer.pause()
+        clock.now += 1000  # an evaluation
+        timer.resume()
+        before = clock.now
+        window = timer.close_window()
+        assert clock.now == before
+        clock.now += 0.25  # the next step is launched meanwhile
+        assert window is not None
+        times = window.read()
+        assert clock.now == before + 1, "until the device is there"
+        assert (times.steps, times.wall_s, times.p50) == (2, pytest.approx(20), pytest.approx(10_000))
+        assert times.phases == pytest.approx({"data": 1000, "forward": 2000, "backward": 3000, "optimizer": 4000})
+        clock.now = before
+        made.append(Event.made)
+    assert made[2] == made[1], "events are used again"
+    assert timer.close_window() is None

@@ -188,3 +188,10 @@ def _hungry(step: float, evaluation: float = 0) -> None:
         _at_step(step, lambda _: setattr(SasrecWorkload, name, ask))
     else:
         setattr(SasrecWorkload, name, ask)
+
+
+def _kill_loader(step: float) -> None:
+    """A loader process of this rank is killed before that step."""
+    import psutil
+
+    _at_step(step, lambda _: psutil.Process().children()[0].kill())

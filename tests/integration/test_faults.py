@@ -67,3 +67,18 @@ def test_a_worker_does_not_write_into_a_run_that_nobody_claimed_for_it(start_ran
     assert again.zygote.wait(30) == [2]
     assert "leave --attempt out" in again.text(0)
     assert run.layout.metrics.read_text() == before
+
+
+def test_a_loader_process_that_is_killed_is_named_by_its_rank(start_ranks):
+    """As the out-of-memory killer would do it; the other rank is a victim."""
+    options = ("data.placement=host", "data.num_workers=1", "data.loader_timeout_s=60")
+    started = start_ranks(2, "train.max_steps=100000", *options, plant="kill_loader:rank=1,step=5")
+    run = started.wait()
+    assert started.codes == [4, 4]
+    failures = {event["rank"]: event for event in run.events_of("failure")}
+    assert (failures[1]["error"], failures[1]["secondary"]) == ("LoaderError", False)
+    assert "was killed by SIGKILL" in failures[1]["problems"][0]["what"]
+    assert "rank 1, one of 1 loader processes" in failures[1]["problems"][0]["where"]
+    assert failures[0]["secondary"] is True
+    choices = {event["about"]: event["effective"] for event in run.events_of("choice")}
+    assert (choices["data.num_workers"], choices["data.loader_timeout_s"]) == (1, 60)

@@ -46,7 +46,7 @@ def test_what_was_asked_for_what_ran_and_why(recorded):
     notes = {event["what"].split()[0]: event["why"] for event in recorded.events_of("note")}
     assert notes == {
         "precision.tf32": "there is no GPU",
-        "data.prefetch": "data.num_workers=0 loads in the training process",
+        "data.prefetch": "there are no loader processes (the samples live on the device)",
         "train.schedule.min_ratio": "train.schedule.kind=constant",
         "loss.num_negatives": "loss.kind=ce scores the whole catalogue",
     }

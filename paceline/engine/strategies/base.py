@@ -101,6 +101,14 @@ class Strategy:
         """The tensors of this rank's shard, one after another, each made whole by all ranks together; None: they lie here whole."""
         return None
 
+    def watch_waits(self, every: int) -> bool:
+        """From now on measure, every so many steps, how long this rank waits for the others; False: it cannot be known."""
+        return False
+
+    def read_wait(self) -> tuple[int, float] | None:
+        """(iteration, ms that this rank's gradients, all of them ready, waited for the others') of the last one measured."""
+        return None
+
 
 def find_trainable(model: torch.nn.Module) -> dict[str, torch.nn.Parameter]:
     """The parameters that an optimizer updates, by name; tied ones once."""

@@ -61,6 +61,19 @@ class DdpStrategy(Strategy):
     def accumulating(self) -> contextlib.AbstractContextManager[object]:
         return self._wrapper.no_sync()
 
+    def watch_waits(self, every: int) -> bool:
+        self._wrapper._set_ddp_runtime_logging_sample_rate(every)  # type: ignore[no-untyped-call]
+        return True
+
+    def read_wait(self) -> tuple[int, float] | None:
+        told = self._wrapper._get_ddp_logging_data()  # type: ignore[no-untyped-call]
+        try:
+            # From the last gradient of this rank to the last all-reduce: its communication, less what its own backward covered.
+            wait_ns = told["backward_comm_time"] - told["backward_compute_comm_overlap_time"]
+            return int(told["iteration"]), max(0, wait_ns) / 1e6
+        except KeyError:  # nothing has been measured yet
+            return None
+
 
 def _unsaved_buffers(model: torch.nn.Module) -> list[str]:
     saved = model.state_dict().keys()

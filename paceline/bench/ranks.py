@@ -1,0 +1,34 @@
+"""Starts the ranks of a measurement and takes the JSON that rank 0 prints at the end.
+
+run_ranks("paceline.bench.telemetry_blocks", {"pairs": 10, "root": "…"}, nproc=2)   -> {"step_ms": 30.1, …}
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+from paceline.cores import cpu_count
+from paceline.errors import PacelineError
+
+
+def run_ranks(module: str, settings: Mapping[str, Any], nproc: int, threads: int | None = None) -> dict[str, Any]:
+    """`threads` are a rank's; without it, the cores are divided among the ranks."""
+    start = (
+        ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(nproc), "-m"] if nproc > 1 else ["-m"]
+    )
+    command = [sys.executable, *start, module, json.dumps(settings)]
+    environment = os.environ | {"OMP_NUM_THREADS": str(threads or max(1, cpu_count() // nproc))}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+    try:
+        if done.returncode == 0:
+            told: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
+            return told
+    except (IndexError, json.JSONDecodeError):
+        pass
+    last = (done.stderr.strip().splitlines() or ["it said nothing"])[-1]
+    raise PacelineError(f"the measured run failed: {last}", " ".join(command), "run that command to see more")

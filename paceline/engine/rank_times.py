@@ -1,0 +1,62 @@
+"""A rank's own times, one row per window, in a file of its own: timing/rank_00001.csv (telemetry.timing_ranks=all).
+
+No rank asks another for them. `wait_ms` is what tells a slow rank from those that wait for it: all of them take equally long over a
+step, and the slow one waits least.
+"""
+
+from __future__ import annotations
+
+import time
+
+from paceline.engine.context import Context
+from paceline.engine.strategies.base import Strategy
+from paceline.engine.timing import WindowTimes
+from paceline.telemetry.tables import TIMING_COLUMNS, Table
+
+
+class RankTimes:
+    """Writes them, where they are asked for; else does nothing."""
+
+    def __init__(self, context: Context, strategy: Strategy) -> None:
+        config, ranks = context.config.telemetry, context.ranks
+        self._attempt = context.attempt
+        self._strategy = strategy
+        self._waits_ms: list[float] = []
+        self._last = -1
+        self._table: Table | None = None
+        if config.timing_ranks == "rank0" or ranks.world_size == 1:
+            return
+        self._table = Table(context.layout.timing(ranks.rank), TIMING_COLUMNS)
+        # On a GPU each reading makes the host wait for the device: one per window.
+        every = config.log_every if ranks.device.type == "cuda" else 1
+        known = strategy.watch_waits(every)
+        how = f"waits are read every {every} steps" if known else "this strategy does not tell how long a rank waits"
+        context.events.choice("telemetry.timing_ranks", "all", "all", f"a table per rank in timing/; {how}")
+
+    def see_step(self) -> None:
+        """After each step."""
+        if self._table is None:
+            return
+        reading = self._strategy.read_wait()
+        if reading is not None and reading[0] != self._last:
+            self._last = reading[0]
+            self._waits_ms.append(reading[1])
+
+    def write(self, step: int, times: WindowTimes, *, is_profiled: bool) -> None:
+        if self._table is None:
+            return
+        waits, self._waits_ms = self._waits_ms, []
+        row: dict[str, float | None] = {
+            "attempt": self._attempt,
+            "step": step,
+            "window_steps": times.steps,
+            "time": time.time(),
+        }
+        if not is_profiled:
+            wait_ms = sum(waits) / len(waits) if waits else None
+            row |= times.columns() | {"wait_ms": wait_ms, "wait_steps": len(waits)}
+        self._table.write(row)
+
+    def close(self) -> None:
+        if self._table is not None:
+            self._table.close()
