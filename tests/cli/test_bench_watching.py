@@ -1,0 +1,75 @@
+"""`paceline bench telemetry`, `loader` and `scaling`: what they print, and what they refuse before anything is measured."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from paceline.bench.scaling import Timed
+from paceline.bench.telemetry import Cost
+from paceline.cli.bench import command
+from paceline.errors import UsageError
+
+TOLD = {
+    "device": "CPU, 2 threads",
+    "world_size": 1,
+    "parameters": 2_097_152,
+    "tokens": 256,
+    "block_steps": 10,
+    "blocks": [[True, 0.303], [False, 0.3], [False, 0.3], [True, 0.303]],
+    "direct_us": {"pulse": 0.5, "borders": 1.5, "row": 200.0, "heartbeat": 20.0},
+}
+
+
+def test_telemetry(monkeypatch, capsys):
+    asked = {}
+    monkeypatch.setattr("paceline.bench.telemetry.measure", lambda **options: asked.update(options) or Cost(TOLD))
+    command("telemetry", repeats=2, nproc=3)
+    assert asked == {"pairs": 2, "nproc": 3}
+    shown = capsys.readouterr().out
+    assert "a step without telemetry takes 30.0 ms; with it 1 % more (1 % to 1 %, 95 %, 2 pairs of 10 steps)" in shown
+    assert "target at most 1 %" in shown
+    command("telemetry", as_json=True)
+    summary = json.loads(capsys.readouterr().out)
+    assert summary["share"] == pytest.approx(0.01)
+    assert summary["direct_us"] == pytest.approx(4 * 0.5 + 1.5 + 200.5 / 10 + 20 * 30 / 5000, abs=0.01)
+
+
+def test_scaling(monkeypatch, capsys):
+    timed = [
+        Timed(0, kind, ranks, 8, ms, "CPU") for kind, ranks, ms in (("weak", 1, 10), ("weak", 2, 20), ("strong", 2, 10))
+    ]
+    monkeypatch.setattr("paceline.bench.scaling.measure", lambda ranks, repeats: iter(timed))
+    command("scaling", ranks="1,2")
+    shown = capsys.readouterr().out
+    assert shown.count("0.500 … 0.500") == 2
+    with pytest.raises(UsageError, match="not a list of world sizes"):
+        command("scaling", ranks="1,two")
+
+
+def test_loader(monkeypatch, capsys):
+    row = {"workers": 2, "first_batch_ms": 5.0, "samples_per_s": 800.0, "delivered_mb_per_s": 3.0, "disk_mb_per_s": 0.0}
+    measured = {"global_batch": 64, "step_ms": 9.0, "data_ms": 1.0, "samples_per_s": 400.0}
+    told = measured | {"rows": [row | {"times_needed": 2.0}]}
+    monkeypatch.setattr(
+        "paceline.bench.loader.measure", lambda target, overrides: told | {"asked": [target, *overrides]}
+    )
+    command("loader", "sasrec", ["data.placement=host"])
+    assert "needs 400 samples/s" in capsys.readouterr().out
+    command("loader", "sasrec", ["data.placement=host"], as_json=True)
+    assert json.loads(capsys.readouterr().out)["asked"] == ["sasrec", "data.placement=host"]
+
+
+@pytest.mark.parametrize(
+    ("words", "options", "what"),
+    [
+        (("loader",), {}, "needs a configuration"),
+        (("loader", "sasrec"), {"repeats": 2}, "--repeats means nothing to the bench 'loader'"),
+        (("scaling", "sasrec"), {}, "'sasrec' means nothing to the bench 'scaling'"),
+        (("telemetry",), {"ranks": "1,2"}, "--ranks means nothing"),
+    ],
+)
+def test_what_means_nothing_is_refused(words, options, what):
+    with pytest.raises(UsageError, match=what):
+        command(*words, **options)
