@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import gc
 import os
 import signal
 from collections.abc import Collection, Iterator
