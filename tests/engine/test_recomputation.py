@@ -26,7 +26,8 @@ class Block(nn.Module):
         )
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        self.calls += 1
+        if not torch.compiler.is_compiling():  # which would guard on the count, and compile anew for every other
+            self.calls += 1
         return x + self.layers(x)
 
 
@@ -128,6 +129,7 @@ def test_statistics_are_not_counted_twice():
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:The .grad attribute")
 def test_blocks_can_be_compiled_and_recomputed(make_context, monkeypatch):
     """Traced by what torch.compile uses, with the dropout of the first time in the second."""
     monkeypatch.setattr(compilation, "BACKEND", "aot_eager")
@@ -136,6 +138,7 @@ def test_blocks_can_be_compiled_and_recomputed(make_context, monkeypatch):
     torch._dynamo.reset()
     both, _, _ = train(make_context, "both", Stacked(), compile={"enabled": True}, activation_checkpointing=True)
     assert both == plain
-    kinds = [event["kind"] for event in read_records(make_context().layout.events)]
+    told = list(read_records(make_context().layout.events))
+    kinds = [event["kind"] for event in told]
     assert "compile" in kinds
-    assert "warning" not in kinds, "nothing was given up"
+    assert "warning" not in kinds, [event["why"] for event in told if event["kind"] == "warning"]
