@@ -146,6 +146,8 @@ def _advise(context: Context, reading: dict[str, Any]) -> str:
         ways.append(f"train.micro_batch={plan.largest_micro_batch // 2} (the global batch stays the same)")
     if not config.train.activation_checkpointing:
         ways.append("train.activation_checkpointing=true")
+    if context.ranks.world_size > 1 and config.parallel.zero_stage < 3:
+        ways.append(f"parallel.zero_stage={config.parallel.zero_stage + 1} (the ranks share out more)")
     asked, unused = reading["asked_bytes"], reading["reserved_bytes"] - reading["allocated_bytes"]
     if asked is not None and unused > asked:
         ways.append(

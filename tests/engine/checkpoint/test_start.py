@@ -189,5 +189,4 @@ def test_a_link_that_cannot_be_set_is_said_and_stops_nothing(
     monkeypatch.setattr("os.symlink", refuse)  # a file system without links
     assert choose_start(context).state.step > 0
     warnings = [event["what"] for event in read_records(layout.events) if event["kind"] == "warning"]
-    assert len(warnings) == 1
-    assert "latest: Operation not permitted" in warnings[0]
+    assert sum("latest: Operation not permitted" in what for what in warnings) == 1, warnings

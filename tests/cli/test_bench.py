@@ -1,4 +1,4 @@
-"""`paceline bench telemetry`, `loader` and `scaling`: what they print, and what they refuse before anything is measured."""
+"""`paceline bench`: what its commands print, and what they refuse before anything is measured."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 from paceline.bench.scaling import Timed
 from paceline.bench.telemetry import Cost
-from paceline.cli.bench import command
+from paceline.cli import bench_loader, bench_scaling, bench_telemetry
 from paceline.errors import UsageError
 
 TOLD = {
@@ -24,13 +24,15 @@ TOLD = {
 
 def test_telemetry(monkeypatch, capsys):
     asked = {}
-    monkeypatch.setattr("paceline.bench.telemetry.measure", lambda **options: asked.update(options) or Cost(TOLD))
-    command("telemetry", repeats=2, nproc=3)
-    assert asked == {"pairs": 2, "nproc": 3}
+    monkeypatch.setattr(
+        "paceline.bench.telemetry.measure", lambda *words, **options: asked.update(options, words=words) or Cost(TOLD)
+    )
+    bench_telemetry.command(repeats=2, nproc=3)
+    assert asked == {"words": (2, 3), "parameters": 1e6, "tokens": None}
     shown = capsys.readouterr().out
     assert "a step without telemetry takes 30.0 ms; with it 1 % more (1 % to 1 %, 95 %, 2 pairs of 10 steps)" in shown
     assert "target at most 1 %" in shown
-    command("telemetry", as_json=True)
+    bench_telemetry.command(as_json=True)
     summary = json.loads(capsys.readouterr().out)
     assert summary["share"] == pytest.approx(0.01)
     assert summary["direct_us"] == pytest.approx(4 * 0.5 + 1.5 + 200.5 / 10 + 20 * 30 / 5000, abs=0.01)
@@ -41,11 +43,11 @@ def test_scaling(monkeypatch, capsys):
         Timed(0, kind, ranks, 8, ms, "CPU") for kind, ranks, ms in (("weak", 1, 10), ("weak", 2, 20), ("strong", 2, 10))
     ]
     monkeypatch.setattr("paceline.bench.scaling.measure", lambda ranks, repeats: iter(timed))
-    command("scaling", ranks="1,2")
+    bench_scaling.command(ranks="1,2")
     shown = capsys.readouterr().out
     assert shown.count("0.500 … 0.500") == 2
     with pytest.raises(UsageError, match="not a list of world sizes"):
-        command("scaling", ranks="1,two")
+        bench_scaling.command(ranks="1,two")
 
 
 def test_loader(monkeypatch, capsys):
@@ -55,21 +57,7 @@ def test_loader(monkeypatch, capsys):
     monkeypatch.setattr(
         "paceline.bench.loader.measure", lambda target, overrides: told | {"asked": [target, *overrides]}
     )
-    command("loader", "sasrec", ["data.placement=host"])
+    bench_loader.command("sasrec", ["data.placement=host"])
     assert "needs 400 samples/s" in capsys.readouterr().out
-    command("loader", "sasrec", ["data.placement=host"], as_json=True)
+    bench_loader.command("sasrec", ["data.placement=host"], as_json=True)
     assert json.loads(capsys.readouterr().out)["asked"] == ["sasrec", "data.placement=host"]
-
-
-@pytest.mark.parametrize(
-    ("words", "options", "what"),
-    [
-        (("loader",), {}, "needs a configuration"),
-        (("loader", "sasrec"), {"repeats": 2}, "--repeats means nothing to the bench 'loader'"),
-        (("scaling", "sasrec"), {}, "'sasrec' means nothing to the bench 'scaling'"),
-        (("telemetry",), {"ranks": "1,2"}, "--ranks means nothing"),
-    ],
-)
-def test_what_means_nothing_is_refused(words, options, what):
-    with pytest.raises(UsageError, match=what):
-        command(*words, **options)
