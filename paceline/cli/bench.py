@@ -37,7 +37,7 @@ def command(
     ] = None,
     repeats: Annotated[
         int | None,
-        typer.Option("--repeats", min=1, help="Pairs of starts (5) or blocks (20), saves (9), or rounds (1, 3)."),
+        typer.Option("--repeats", min=1, help="Pairs of starts (5) or blocks (40), saves (9), or rounds (1, 3)."),
     ] = None,
     nproc: Annotated[
         int | None, typer.Option("--nproc", min=1, help="startup, telemetry: worker processes (2, 1).")
