@@ -72,13 +72,13 @@ class Cost:
 
 
 def measure(
-    pairs: int = 20, nproc: int = 1, block_steps: int | None = None, parameters: float = 1e6, tokens: int | None = None
+    pairs: int = 40, nproc: int = 1, block_steps: int | None = None, parameters: float = 1e6, tokens: int | None = None
 ) -> Cost:
-    """One run of 2 × pairs blocks; a GPU's steps are short, so its blocks have more of them."""
+    """One run of 2 × pairs blocks."""
     with tempfile.TemporaryDirectory(prefix="paceline-bench-") as scratch:
         settings = {
             "pairs": pairs,
-            "block_steps": block_steps or 20,
+            "block_steps": block_steps,
             "parameters": round(parameters),
             "tokens": tokens,
             "root": str(Path(scratch) / "run"),

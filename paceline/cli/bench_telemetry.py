@@ -11,7 +11,7 @@ from paceline.cli.arguments import Debug, Json
 
 
 def command(
-    repeats: Annotated[int, typer.Option("--repeats", min=1, help="Pairs of blocks, with it and without.")] = 20,
+    repeats: Annotated[int, typer.Option("--repeats", min=1, help="Pairs of blocks, with it and without.")] = 40,
     nproc: Annotated[int, typer.Option("--nproc", min=1, help="Worker processes.")] = 1,
     parameters: Annotated[float, typer.Option("--parameters", min=1e6, help="Size of the model.")] = 1e6,
     tokens: Annotated[

@@ -23,8 +23,9 @@ import torch.utils.data
 from paceline.config.arithmetic import BatchPlan, Length
 from paceline.cores import cpu_count
 from paceline.engine.context import Context
+from paceline.engine.loader_board import Board
 from paceline.engine.loader_choice import LoaderFacts, choose_num_workers, choose_timeout, find_idle
-from paceline.engine.loader_watch import Board, FailedFetch, WatchedBatches
+from paceline.engine.loader_watch import FailedFetch, WatchedBatches
 from paceline.engine.order import SampleOrder
 from paceline.engine.seeding import mix
 from paceline.parentage import die_with_parent

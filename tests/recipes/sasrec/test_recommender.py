@@ -302,7 +302,7 @@ def test_blocks_are_called_once_where_ranks_have_to_call_them_evenly(
     variant: dict[str, object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In training, and with the same loss; an evaluation does as ever."""
-    monkeypatch.setattr(groups, "_ROWS", 2)
+    monkeypatch.setattr(groups, "ROWS", 2)
     model, batch = build(**variant).train(), make_batch()
     for part in model.modules():
         if isinstance(part, nn.Dropout):
