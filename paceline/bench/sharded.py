@@ -12,7 +12,6 @@ import json
 import os
 import statistics
 import sys
-import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -20,19 +19,10 @@ from typing import Any
 import torch
 from torch.distributed.tensor import DTensor
 
-import paceline
-from paceline.bench.dense import DenseWorkload
+from paceline.bench.dense import dense_trainer
 from paceline.config.sections import RunConfig
-from paceline.engine.build import build_trainer
-from paceline.engine.context import Context
-from paceline.engine.ranks import Ranks, join_ranks
-from paceline.engine.stop import StopWatch
 from paceline.engine.trainer import Trainer
-from paceline.telemetry.events import EventLog, QuietLog
-from paceline.telemetry.layout import RunLayout
-from paceline.telemetry.pulse import PulseWriter, create_pulse_directory, remove_pulse_directory
 from paceline.telemetry.reader import read_run
-from paceline.telemetry.run_file import Attempt, RunFile
 
 _WARM_STEPS = 3
 
@@ -50,16 +40,11 @@ def run(parameters: int, stage: int, steps: int, root: str) -> dict[str, Any] | 
             "telemetry": {"tensorboard": False, "log_every": steps},
         }
     )
-    ranks = join_ranks(config.parallel)
-    context = _open_context(config, Path(root), ranks)
-    workload = DenseWorkload(parameters, tokens)
-    trainer = build_trainer(context, workload)
-    held = _count_before_drop(trainer)
-    trainer.run()
-    trainer.close()
-    if ranks.is_first:
-        remove_pulse_directory(Path(context.run.attempts[0].pulses))
-    table = ranks.gather_floats(list(held.values())).tolist()
+    with dense_trainer(config, parameters, tokens, Path(root)) as (trainer, workload, context):
+        ranks = context.ranks
+        held = _count_before_drop(trainer)
+        trainer.run()
+        table = ranks.gather_floats(list(held.values())).tolist()
     if not ranks.is_first:
         return None
     stalls = [event["stall_ms"] for event in read_run(context.layout.root).events_of("checkpoint")]
@@ -106,28 +91,8 @@ def _storages(tensors: Iterable[torch.Tensor]) -> Iterator[torch.UntypedStorage]
         yield (tensor.to_local() if isinstance(tensor, DTensor) else tensor).untyped_storage()
 
 
-def _open_context(config: RunConfig, root: Path, ranks: Ranks) -> Context:
-    """One run directory for all ranks, made by the first."""
-    layout, attempt = RunLayout(root), 1
-    message: list[Any] = [None]
-    if ranks.is_first:
-        layout.root.mkdir(parents=True)
-        identity: dict[str, Any] = {"fingerprint": "", "values": {}}
-        run_file = RunFile("bench" + os.urandom(4).hex(), "dense", "", paceline.__version__, time.time(), identity)
-        pulses = create_pulse_directory(run_file.id, attempt)
-        run_file.attempts.append(Attempt(attempt, ranks.world_size, os.getpid(), time.time(), str(pulses), sys.argv))
-        run_file.save(layout)
-        message = [run_file]
-    if ranks.has_group:
-        torch.distributed.broadcast_object_list(message, src=0)
-    run_file = message[0]
-    events = EventLog(layout.events, "rank 0", attempt) if ranks.is_first else QuietLog()
-    pulse = PulseWriter(Path(run_file.attempts[0].pulses), ranks.rank, attempt)
-    watch = StopWatch(layout, attempt, None)
-    return Context(config, (), (), ranks, layout, run_file, attempt, events, watch, pulse)
-
-
 if __name__ == "__main__":
     told = run(**json.loads(sys.argv[1]))
     if told is not None:
         print(json.dumps(told), flush=True)
+    os._exit(0)  # as a rank of ours leaves: without destroying its process group

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from paceline.errors import PacelineError
+from paceline.bench.ranks import run_ranks
 
 STAGES = (0, 1, 2, 3)
 PARTS = ("weights", "gradients", "moments")
@@ -23,17 +19,7 @@ def measure(
     for stage in stages:
         with tempfile.TemporaryDirectory(prefix="paceline-bench-") as scratch:
             settings = {"parameters": round(parameters), "stage": stage, "steps": steps, "root": f"{scratch}/run"}
-            launch = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(nproc)]
-            command = [sys.executable, *launch, "-m", "paceline.bench.sharded", json.dumps(settings)]
-            threads = os.environ.get("OMP_NUM_THREADS", str(max(1, len(os.sched_getaffinity(0)) // nproc)))
-            environment = os.environ | {"OMP_NUM_THREADS": threads}
-            done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
-            lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
-            if done.returncode != 0 or not lines:
-                last = (done.stderr.strip().splitlines() or ["it said nothing"])[-1]
-                where = " ".join(command)
-                raise PacelineError(f"the run at stage {stage} failed: {last}", where, "run that command to see more")
-            yield summarize(json.loads(lines[-1]))
+            yield summarize(run_ranks("paceline.bench.sharded", settings, nproc))
 
 
 def summarize(told: dict[str, Any]) -> dict[str, Any]:

@@ -116,7 +116,7 @@ def build_trainer(context: Context, workload: Workload) -> Trainer:
         # Without exchanging gradients: a rank on which this fails must not leave the others waiting.
         with strategy.accumulating():
             warm_up(context, workload, strategy, precision, loader)
-        compilation.give_up_together()
+        compilation.settle()
     if strategy.rebuilds_buckets:
         warm_up(context, workload, strategy, precision, loader)
     if strategy.powersgd is not None:
@@ -160,7 +160,6 @@ def _compile(context: Context, workload: Workload, strategy: Strategy) -> Compil
     config, device_type = context.config.train.compile, context.ranks.device.type
     if not config.enabled:
         return None
-    context.events.choice("train.compile.enabled", True, True, "as requested")
     dynamic, reason = choose_dynamic(config.dynamic, device_type, workload.has_static_shapes)
     context.events.choice("train.compile.dynamic", config.dynamic, dynamic, reason)
     return Compilation(context, strategy.model, dynamic)

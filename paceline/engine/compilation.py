@@ -63,6 +63,7 @@ class Compilation:
         self._began = 0.0
         self._seconds = 0.0
         self._num_graphs = 0
+        self._has_compiled = False
         _configure(context.config)
         callback_handler.register_start_callback(self._on_start)
         callback_handler.register_end_callback(self._on_end)
@@ -77,6 +78,18 @@ class Compilation:
             yield
         finally:
             self._is_paused = False
+
+    def settle(self) -> None:
+        """After a throw-away iteration: whether there is anything compiled to go on with, the same on every rank, and recorded."""
+        self.give_up_together()
+        if self._is_given_up:
+            return
+        if self._has_compiled:
+            self._context.events.choice("train.compile.enabled", True, True, "as requested")
+        else:
+            why = "the loss never called the model itself, or TORCHDYNAMO_DISABLE is set"
+            self._context.events.write("warning", what="nothing was compiled", why=why)
+            self._context.events.choice("train.compile.enabled", True, False, why)
 
     def give_up_together(self) -> None:
         """Where compiling failed on one rank, all of them go on eagerly from here; the same call on every rank, a collective."""
@@ -137,6 +150,7 @@ class Compilation:
     def _report(self) -> None:
         """One event for all the parts of one forward."""
         if self._num_graphs:
+            self._has_compiled = True
             fields = {"seconds": round(self._seconds, 3), "parts": self._num_graphs}
             self._context.events.write("compile", step=self._pulse.step, **fields)
             self._seconds, self._num_graphs = 0.0, 0

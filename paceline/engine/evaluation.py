@@ -66,7 +66,7 @@ class Evaluator:
             _evaluating(model),
             torch.no_grad(),
             self._precision.autocast(),
-            self._as_evaluated(),
+            self.as_evaluated(),
         ):
             # As many rounds on every rank, so that the vote below is one collective for all.
             for start in range(0, num_blocks, self._ranks.world_size):
@@ -78,7 +78,7 @@ class Evaluator:
         outputs = self._gather(mine, num_samples, block)
         return check_metrics(self._workload, split, self._workload.metrics(split, outputs))
 
-    def _as_evaluated(self) -> contextlib.ExitStack:
+    def as_evaluated(self) -> contextlib.ExitStack:
         """The model as whoever loads it later will have it."""
         with contextlib.ExitStack() as stack:
             if self._compilation is not None:

@@ -84,6 +84,8 @@ class WatchedBatches(Iterator[Any]):
             _start_deadline(weakref.ref(self), timeout_s)
 
     def __next__(self) -> Any:
+        if self._found is not None:
+            raise self._found
         self._waiting_since = time.monotonic()
         try:
             item = next(self._iterator)
@@ -119,7 +121,9 @@ class WatchedBatches(Iterator[Any]):
         """Whether to go on asking; from another thread than the one that waits, which the death of the loader processes wakes up."""
         since = self._waiting_since
         if self._found is None and since is not None and time.monotonic() - since > timeout_s:
-            self._blame(self._stuck())
+            found = self._stuck()  # which takes a moment, in which the batch may have come
+            if self._waiting_since == since:
+                self._blame(found)
         return self._found is None
 
     def on_child(self, handle: Callable[[], None]) -> None:

@@ -84,6 +84,7 @@ class Monitor:
         }
         if self._metrics is None:
             return
+        gpu = self._gpu  # the heartbeat's thread may set another one at any time
         row = {
             "attempt": self._attempt,
             "step": state.step,
@@ -94,7 +95,7 @@ class Monitor:
             "grad_norm": outcome.grad_norm,
             "window_steps": times.steps,
             "memory_gib": peak_memory,
-            "gpu_util": self._gpu["util"] if self._gpu else None,
+            "gpu_util": gpu["util"] if gpu else None,
             "time": closed,
         }
         if not is_profiled:

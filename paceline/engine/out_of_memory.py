@@ -17,6 +17,7 @@ from typing import Any
 
 import torch
 
+from paceline.config.contradictions import Facts, check
 from paceline.engine.context import Context
 from paceline.errors import OutOfMemoryError
 from paceline.files import write_json
@@ -142,18 +143,28 @@ def _advise(context: Context, reading: dict[str, Any]) -> str:
     ways = []
     if context.pulse.phase == "evaluate":
         ways.append(f"evaluate.block={max(1, config.evaluate.block // 2)}")
-    elif plan.largest_micro_batch > 1:
-        ways.append(f"train.micro_batch={plan.largest_micro_batch // 2} (the global batch stays the same)")
-    if not config.train.activation_checkpointing:
-        ways.append("train.activation_checkpointing=true")
-    if context.ranks.world_size > 1 and config.parallel.zero_stage < 3:
-        ways.append(f"parallel.zero_stage={config.parallel.zero_stage + 1} (the ranks share out more)")
+    else:
+        half, stage = plan.largest_micro_batch // 2, config.parallel.zero_stage + 1
+        if half and _is_allowed(context, "train", micro_batch=half):
+            ways.append(f"train.micro_batch={half} (the global batch stays the same)")
+        if not config.train.activation_checkpointing and _is_allowed(context, "train", activation_checkpointing=True):
+            ways.append("train.activation_checkpointing=true")
+        if context.ranks.world_size > 1 and stage <= 3 and _is_allowed(context, "parallel", zero_stage=stage):
+            ways.append(f"parallel.zero_stage={stage} (the ranks share out more)")
     asked, unused = reading["asked_bytes"], reading["reserved_bytes"] - reading["allocated_bytes"]
     if asked is not None and unused > asked:
         ways.append(
             "launch.env={PYTORCH_ALLOC_CONF: 'expandable_segments:True'} (much is reserved in pieces too small)"
         )
     return "set " + ", or ".join(ways) if ways else "use a smaller model, or more memory"
+
+
+def _is_allowed(context: Context, section: str, **changes: Any) -> bool:
+    """Whether the configuration with these changes would not be refused."""
+    changed = getattr(context.config, section).model_copy(update=changes)
+    facts = Facts(context.ranks.world_size, torch.cuda.device_count())
+    given = dict.fromkeys([*context.given, *(f"{section}.{key}" for key in changes)], "given")
+    return not check(context.config.model_copy(update={section: changed}), given, facts)
 
 
 def _gib(count: int) -> str:

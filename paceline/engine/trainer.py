@@ -101,6 +101,7 @@ class Trainer:
         try:
             ending = self._train()
         except NonFiniteError:  # on all ranks alike: what is under way can be brought to its end
+            self._write_row()
             self._saver.reject()
             raise
         if ending.state == "finished":
@@ -326,7 +327,8 @@ class Trainer:
                 seconds = time.perf_counter() - began
                 self._monitor.log_evaluation(state, self._epoch_of(state), split, num_samples, seconds, metrics)
                 if split == self._workload.splits[0]:
-                    self._monitor.log_observation(state, model)
+                    with self._evaluator.as_evaluated():
+                        self._monitor.log_observation(state, model)
         self._timer.resume()
         return metrics
 

@@ -20,6 +20,7 @@ _USED_SHARE = 0.1
 """of a GPU's memory in use by others, before it is worth a warning"""
 _NVIDIA = "0x10de"
 _DISPLAY = "0x03"
+_UNKNOWN = "?"
 
 
 def check_gpus(subject: Subject, nvml: Any = None, bus: Path = Path("/sys/bus/pci/devices")) -> list[Check]:
@@ -77,16 +78,17 @@ def _is_meant(token: str, reading: GpuReading) -> bool:
 
 
 def _problems(reading: GpuReading, is_shared: bool) -> Iterator[Check]:
-    others = _others(reading)
+    others, own_gib = _others(reading)
     who = ", ".join(others) if others else "processes that cannot be seen from here"
     about = f"GPU {reading.index}"
-    used = 1 - reading.free_gib / reading.total_gib
-    values = {"index": reading.index, "free_gib": round(reading.free_gib, 2)}
-    if reading.free_gib < _CONTEXT_GIB:
-        what = f"{reading.free_gib:.2f} GiB free, and a CUDA context alone takes {_CONTEXT_GIB}: {who}"
+    free_gib = reading.free_gib + own_gib  # ranks of ours may have begun to take it
+    used = 1 - free_gib / reading.total_gib
+    values = {"index": reading.index, "free_gib": round(free_gib, 2)}
+    if free_gib < _CONTEXT_GIB:
+        what = f"{free_gib:.2f} GiB free, and a CUDA context alone takes {_CONTEXT_GIB}: {who}"
         yield fail(f"{about} memory", what, f"end them, or leave GPU {reading.index} out with --gpus", **values)
     elif used > _USED_SHARE:
-        what = f"{reading.free_gib:.1f} of {reading.total_gib:.1f} GiB free; in use by {who}"
+        what = f"{free_gib:.1f} of {reading.total_gib:.1f} GiB free; in use by {who}"
         yield warn(f"{about} memory", what, f"end them, or leave GPU {reading.index} out with --gpus", **values)
     elif others:
         what = f"{who} computes there, too"
@@ -111,21 +113,25 @@ def _mode(reading: GpuReading, others: list[str], is_shared: bool) -> Iterator[C
     do = f"nvidia-smi -c DEFAULT -i {reading.index}"
     if reading.mode == "prohibited":
         yield fail(about, "its mode lets nobody compute", do)
+    elif reading.mode == "exclusive" and others and all(_UNKNOWN in other for other in others):
+        what = f"its mode allows one process, and there is one that cannot be seen from here: {', '.join(others)}"
+        yield warn(about, what, do)  # in a container it may be a rank of ours, under another number
     elif reading.mode == "exclusive" and others:
         yield fail(about, f"its mode allows one process, and there is one: {', '.join(others)}", do)
     elif reading.mode == "exclusive" and is_shared:
         yield fail(about, "its mode allows one process, and several ranks would share it", f"{do}, or fewer --nproc")
 
 
-def _others(reading: GpuReading) -> list[str]:
-    """Processes on this GPU, as a person knows them; not our own."""
-    found = []
+def _others(reading: GpuReading) -> tuple[list[str], float]:
+    """Processes on this GPU, as a person knows them, without our own; and what our own have of its memory, in GiB."""
+    found, own_gib = [], 0.0
     for pid, used in reading.processes:
-        name = "?"
+        name = _UNKNOWN
         with contextlib.suppress(psutil.Error):
             process = psutil.Process(pid)
             if os.getpid() in (pid, *(parent.pid for parent in process.parents())):
+                own_gib += used or 0.0
                 continue
             name = process.name()
         found.append(f"pid {pid} ({name}{f', {used:.1f} GiB' if used else ''})")
-    return found
+    return found, own_gib

@@ -15,7 +15,7 @@ from paceline.errors import PacelineError
 from paceline.files import storage_error
 from paceline.preflight.check import Check, fail, from_problems, ok, warn
 from paceline.preflight.subject import Subject
-from paceline.telemetry.checkpoints import list_checkpoints, read_checkpoint
+from paceline.telemetry.checkpoints import SPARE_BYTES, list_checkpoints, read_checkpoint
 from paceline.telemetry.layout import RunLayout
 
 _GIB, _MIB = 2**30, 2**20
@@ -73,7 +73,7 @@ def _room(subject: Subject, free: int, values: dict[str, object]) -> Check:
     have = f", {_size(there)} of them there already" if there else ""
     about = f"{about}; checkpoints take {_size(count * size)}: {kept}{have}"
     values |= {"checkpoint_bytes": size, "needed_bytes": needed}
-    if free < size:
+    if free < size + SPARE_BYTES:
         return fail("room", f"{about}; not even one fits", do, **values)
     if free < needed:
         return warn("room", about, f"checkpoint.keep=1, {do}", **values)

@@ -35,6 +35,8 @@ SCHEMA = 1
 MANIFEST = "manifest.json"
 STATE = "state.json"
 LINKS = ("latest", "best", "final")
+SPARE_BYTES = 8 << 20
+"""What a save leaves free on the disk, for the small files that everything else writes."""
 
 _STEP_NAME = re.compile(r"step_(\d{8,12})")
 _FILE_NAME = re.compile(r"state\.json|shard-\d{5}\.safetensors")

@@ -13,6 +13,7 @@ import pytest
 from paceline.config.arithmetic import plan_length
 from paceline.engine.build import build_trainer
 from paceline.engine.loader import Loader
+from paceline.engine.loader_board import Board
 from paceline.engine.loader_watch import FailedFetch
 from paceline.engine.order import SampleOrder
 from paceline.errors import DataError, LoaderError, PacelineError
@@ -87,6 +88,24 @@ def test_a_stopped_process_cannot_answer_and_is_said_to_be_stopped(make_context)
     assert "fetching step 3, micro-step 0" in problem.what, "whether the batches before it could be handed over, or not"
     assert f"process {pids[0]} is stopped (T), and did not answer" in problem.where
     assert f"kill -CONT {pids[0]}" in problem.do
+
+
+def test_a_process_that_goes_on_while_it_is_asked_is_not_to_blame(make_context, monkeypatch):
+    """As on a network file system that stood still for a moment: the batch comes while its process is asked for its stack."""
+    stopped = []
+
+    def ask(self, pid):
+        stopped.append(pid)
+        os.kill(pid, signal.SIGCONT)
+        time.sleep(1.0)
+        return ""
+
+    monkeypatch.setattr(Board, "ask_stack", ask)
+    context = make_context({"train": BATCH, "data": {"num_workers": 1, "loader_timeout_s": 1.0}}, rank=0)
+    samples = Troubled(first_sample(2), lambda: os.kill(os.getpid(), signal.SIGSTOP))
+    loader = Loader(context, samples, plan_length(context.config.train, 40))
+    assert sorted({batch.step for batch in loader.load(1, 4)}) == [1, 2, 3, 4]
+    assert stopped
 
 
 def test_a_process_that_dies_while_the_rank_does_something_else_is_named_there(make_context):

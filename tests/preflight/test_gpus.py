@@ -35,7 +35,8 @@ def test_healthy_ones_are_one_line(build: Build) -> None:
         (FakeGpu(used_gib=100), "GPU 1 memory", "warn", "processes that cannot be seen", "GPU 1 out"),
         (FakeGpu(processes={1: 0.3}), "GPU 1 processes", "warn", "pid 1 (", "--gpus"),
         (FakeGpu(mode=2), "GPU 1 mode", "fail", "lets nobody compute", "nvidia-smi -c DEFAULT -i 1"),
-        (FakeGpu(mode=3, used_gib=20, processes={OTHER: 19}), "GPU 1 mode", "fail", f"pid {OTHER}", "-c DEFAULT"),
+        (FakeGpu(mode=3, used_gib=20, processes={1: 19}), "GPU 1 mode", "fail", "pid 1", "-c DEFAULT"),
+        (FakeGpu(mode=3, used_gib=20, processes={OTHER: 19}), "GPU 1 mode", "warn", f"pid {OTHER}", "-c DEFAULT"),
         (FakeGpu(reasons=0x41), "GPU 1 clocks", "warn", "too hot (hardware", "cooling"),
         (FakeGpu(reasons=0x88), "GPU 1 clocks", "warn", "slows it down; the power supply", "power"),
         (FakeGpu(ecc_errors=3), "GPU 1 ECC", "warn", "3 uncorrected", "--gpu-reset -i 1"),
@@ -54,8 +55,8 @@ def test_what_is_wrong_is_named(build: Build, gpu: FakeGpu, name: str, status: s
 
 
 def test_ordinary_states_are_no_fault(build: Build) -> None:
-    """A cap on the power, no ECC, a process of our own."""
-    gpu = FakeGpu(reasons=0x4, ecc_errors=None, processes={os.getpid(): 1.0})
+    """A cap on the power, no ECC, a process of our own, which may have taken nearly all of the memory by now."""
+    gpu = FakeGpu(used_gib=139.8, reasons=0x4, ecc_errors=None, processes={os.getpid(): 139.5})
     assert [check.name for check in check_gpus(build(gpus=("0",)), FakeNvml([gpu]))] == ["GPUs"]
 
 

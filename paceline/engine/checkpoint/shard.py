@@ -16,7 +16,7 @@ from pathlib import Path
 import torch
 
 from paceline.engine.checkpoint.tensors import is_volatile
-from paceline.telemetry.checkpoints import FileEntry
+from paceline.telemetry.checkpoints import SPARE_BYTES, FileEntry
 
 _TYPES = {
     torch.float64: "F64",
@@ -35,8 +35,6 @@ _TYPES = {
 }
 _LEAST_BYTES = 16 << 20
 """A shard smaller than this is not worth a file of its own."""
-_SPARE_BYTES = 8 << 20
-"""What a save leaves free on the disk, for the small files that everything else writes."""
 
 
 def plan_shards(
@@ -76,8 +74,8 @@ def check_room(directory: Path, num_bytes: int) -> None:
     """Raises ENOSPC before anything is written if the disk cannot take so much."""
     disk = os.statvfs(directory)
     free = disk.f_bavail * disk.f_frsize
-    if free < num_bytes + _SPARE_BYTES:
-        spare = f"{num_bytes / 2**20:,.1f} MiB to write and {_SPARE_BYTES >> 20} to spare, {free / 2**20:,.1f} free"
+    if free < num_bytes + SPARE_BYTES:
+        spare = f"{num_bytes / 2**20:,.1f} MiB to write and {SPARE_BYTES >> 20} to spare, {free / 2**20:,.1f} free"
         raise OSError(errno.ENOSPC, f"{os.strerror(errno.ENOSPC)}: {spare}", str(directory))
 
 
