@@ -149,7 +149,7 @@ def measure_parts(trainer: Trainer, context: Context) -> dict[str, float]:
         began = time.perf_counter()
         window = timer.close_window()
         assert window is not None
-        monitor.log_window(state, 0, outcome, 1e-6, window.read(), trainer._step.units, 0, is_profiled=False)
+        monitor.log_window(state, 0, outcome, 1e-6, window.read(), trainer._step.units, 0, is_untimed=False)
         rows_s.append(time.perf_counter() - began)
     costs["row"] = statistics.median(rows_s) * 1e6
     costs["heartbeat"] = _time_us(lambda: heartbeat._beats.write(heartbeat._collect()), 30)

@@ -64,6 +64,7 @@ class Compilation:
         self._seconds = 0.0
         self._num_graphs = 0
         self._has_compiled = False
+        self._has_worked = False
         _configure(context.config)
         callback_handler.register_start_callback(self._on_start)
         callback_handler.register_end_callback(self._on_end)
@@ -82,6 +83,7 @@ class Compilation:
     def settle(self) -> None:
         """After a throw-away iteration: whether there is anything compiled to go on with, the same on every rank, and recorded."""
         self.give_up_together()
+        self._has_worked = False  # no step has begun yet
         if self._is_given_up:
             return
         if self._has_compiled:
@@ -90,6 +92,11 @@ class Compilation:
             why = "the loss never called the model itself, or TORCHDYNAMO_DISABLE is set"
             self._context.events.write("warning", what="nothing was compiled", why=why)
             self._context.events.choice("train.compile.enabled", True, False, why)
+
+    def has_worked(self) -> bool:
+        """Whether anything was compiled, or tried to be, since this was last asked."""
+        worked, self._has_worked = self._has_worked, False
+        return worked
 
     def give_up_together(self) -> None:
         """Where compiling failed on one rank, all of them go on eagerly from here; the same call on every rank, a collective."""
@@ -145,6 +152,7 @@ class Compilation:
     def _on_end(self, _: Any) -> None:
         self._seconds += time.perf_counter() - self._began
         self._num_graphs += 1
+        self._has_worked = True
         self._pulse.beat(*self._interrupted)
 
     def _report(self) -> None:

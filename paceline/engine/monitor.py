@@ -66,7 +66,7 @@ class Monitor:
         units: int,
         graph_bytes: int,
         *,
-        is_profiled: bool,
+        is_untimed: bool,
     ) -> None:
         """One row of metrics.csv, without times where a profiler ran. Gathers a few numbers from all ranks: every rank calls it at the same step."""
         closed = time.time()
@@ -98,7 +98,7 @@ class Monitor:
             "gpu_util": gpu["util"] if gpu else None,
             "time": closed,
         }
-        if not is_profiled:
+        if not is_untimed:
             row |= times.columns() | {
                 "samples_per_s": samples / times.wall_s,
                 "units_per_s": num_units / times.wall_s,

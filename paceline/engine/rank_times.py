@@ -42,7 +42,7 @@ class RankTimes:
             self._last = reading[0]
             self._waits_ms.append(reading[1])
 
-    def write(self, step: int, times: WindowTimes, *, is_profiled: bool) -> None:
+    def write(self, step: int, times: WindowTimes, *, is_untimed: bool) -> None:
         if self._table is None:
             return
         waits, self._waits_ms = self._waits_ms, []
@@ -52,7 +52,7 @@ class RankTimes:
             "window_steps": times.steps,
             "time": time.time(),
         }
-        if not is_profiled:
+        if not is_untimed:
             wait_ms = sum(waits) / len(waits) if waits else None
             row |= times.columns() | {"wait_ms": wait_ms, "wait_steps": len(waits)}
         self._table.write(row)

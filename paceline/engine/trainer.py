@@ -38,7 +38,8 @@ class Unwritten:
     pending: Pending
     window: Window
     units: int
-    is_profiled: bool
+    is_untimed: bool
+    """something else than training took time in it: a profile, or a compiler"""
 
 
 class Trainer:
@@ -217,12 +218,14 @@ class Trainer:
     def _log_window(self, pending: Pending) -> None:
         """The row of the steps since the last one, with the loss of this step; on a GPU it is written when the next step is under way."""
         self._pulse.beat(self.state.step, "log")
+        is_untimed = self._profile.is_on
         if self._compilation is not None:
             self._compilation.give_up_together()
+            is_untimed |= self._compilation.has_worked()
         window = self._timer.close_window()
         if window is not None:
             state, units = dataclasses.replace(self.state), self._step.units
-            self._unwritten = Unwritten(state, pending, window, units, self._profile.is_on)
+            self._unwritten = Unwritten(state, pending, window, units, is_untimed)
         if not self._timer.is_late:
             self._write_row()
         if self._overflows:
@@ -235,7 +238,7 @@ class Trainer:
             return
         row, self._unwritten = self._unwritten, None
         state, outcome, times = row.state, row.pending.read(), row.window.read()
-        self._rank_times.write(state.step, times, is_profiled=row.is_profiled)
+        self._rank_times.write(state.step, times, is_untimed=row.is_untimed)
         self._monitor.log_window(
             state,
             self._epoch_of(state),
@@ -244,7 +247,7 @@ class Trainer:
             times,
             row.units,
             self._step.graph_bytes,
-            is_profiled=row.is_profiled,
+            is_untimed=row.is_untimed,
         )
 
     def _epoch_of(self, state: TrainState) -> int:

@@ -44,7 +44,7 @@ def by_kernel(call):
     return {row["kernel"]: row for row in call["kernels"]}
 
 
-def test_what_runs_is_profiled_and_the_rest_is_refused_in_torchs_words():
+def test_what_runs_is_untimed_and_the_rest_is_refused_in_torchs_words():
     measured = measure(
         load_job("sasrec", [*TINY, "model.attention_dropout=0.1", "attention.impl=cudnn"], environ={}), 2
     )

@@ -55,6 +55,8 @@ class Compiler:
 @dataclass
 class Result:
     losses: list[float]
+    untimed: list[int]
+    """steps whose rows have no times"""
     metrics: list[float]
     events: list[dict[str, Any]]
     phases: list[tuple[int, str]]
@@ -86,6 +88,7 @@ def train(make_context, monkeypatch) -> Callable[..., Result]:
             trainer.close()
         return Result(
             [row["loss"] for row in read_table(context.layout.metrics)[rows:]],
+            [row["step"] for row in read_table(context.layout.metrics)[rows:] if row["step_ms"] is None],
             [row["error"] for row in read_table(context.layout.validation)][-2:],
             list(read_records(context.layout.events))[events:],
             compiler.phases if isinstance(compiler, Compiler) else [],
@@ -111,6 +114,7 @@ def test_a_compiled_run_is_announced_and_trains_the_same(train):
     assert [event["step"] for event in compiled.told("compile")] == [0, 4], "one for all the parts of a forward"
     assert all(event["seconds"] > 0 for event in compiled.told("compile"))
     assert not eager.told("compile")
+    assert (eager.untimed, compiled.untimed) == ([], [4]), "the time of a compiler is not that of training"
     assert not compiled.told("warning")
 
 

@@ -30,9 +30,9 @@ def test_a_window_of_steps(tmp_path):
     run = train(tmp_path / "profiled", profile={"start_step": 3, "num_steps": 3})
     assert [row["step"] for row in run.metrics] == [2, 4, 5, 8, 10], "rows end where the window does"
     for row in run.metrics:
-        is_profiled = row["step"] in (4, 5)
+        is_untimed = row["step"] in (4, 5)
         for name in (*WINDOW_TIMES, "samples_per_s", "units_per_s"):
-            assert (row[name] is None) == is_profiled, (row["step"], name)
+            assert (row[name] is None) == is_untimed, (row["step"], name)
     assert [row["step"] for row in run.timed] == [2, 8, 10]
 
     (event,) = run.events_of("profile")
