@@ -349,7 +349,7 @@ def _tools() -> Any:
 
 def _gathered(weight: torch.Tensor, is_changed: bool = False) -> contextlib.AbstractContextManager[object]:
     """A weight of stage 3 whole on every rank inside; what rank 0 changes of it, all have afterwards."""
-    zero = importlib.import_module("deepspeed.zero")
+    zero = importlib.import_module("deepspeed").zero
     context: contextlib.AbstractContextManager[object] = zero.GatheredParameters(
         [weight], modifier_rank=0 if is_changed else None
     )
