@@ -271,6 +271,8 @@ class DeepSpeedShardedStrategy(DeepSpeedStrategy):
         with _gathered(target, is_changed=True):
             if self._ranks.is_first:
                 target.copy_(value)
+        if target.requires_grad:
+            _tools().safe_set_local_fp32_param(target, self._cut(target, value.to(target.device)))
 
     def _shape_of(self, weight: torch.Tensor) -> torch.Size:
         return self._shapes[weight]
@@ -287,12 +289,14 @@ class DeepSpeedShardedStrategy(DeepSpeedStrategy):
             return weight.detach().clone()
 
     def _place(self, name: str, entry: str, moment: torch.Tensor) -> None:
-        weight, values = self._weights[name], moment.flatten()
-        length = weight.ds_tensor.numel()  # type: ignore[attr-defined]
-        mine = values.new_zeros(length)  # DeepSpeed's own way to cut a whole one fails where the last rank has less
-        part = values[self._ranks.rank * length :][:length]
-        mine[: len(part)] = part
-        _tools().safe_set_local_optimizer_state(weight, mine, entry)
+        weight = self._weights[name]
+        _tools().safe_set_local_optimizer_state(weight, self._cut(weight, moment), entry)
+
+    def _cut(self, weight: Any, value: torch.Tensor) -> torch.Tensor:
+        """This rank's piece of a whole value; DeepSpeed's own way fails where the last rank has less than the others."""
+        length = weight.ds_tensor.numel()
+        part = value.flatten()[self._ranks.rank * length :][:length]
+        return torch.cat([part, part.new_zeros(length - len(part))])
 
 
 class _Called(nn.Module):
@@ -318,7 +322,7 @@ _SHARING = {
     0: "every rank holds everything",
     1: "each rank holds an even piece of the moments and a second copy of its weights, and all weights and gradients",
     2: "each rank holds an even piece of moments and gradients and a second copy of its weights, and all weights",
-    3: "each rank holds an even piece of weights, gradients and moments; a module's weights are gathered where it is called",
+    3: "each rank holds an even piece of weights (twice), gradients and moments; a module's weights are gathered where it is called",
 }
 
 
