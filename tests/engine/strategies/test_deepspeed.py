@@ -19,7 +19,8 @@ from paceline.telemetry.events import QuietLog
 from tests.engine.strategies.conftest import Net, Training, assert_same_on_all_ranks
 
 needs_deepspeed = pytest.mark.skipif(
-    importlib.util.find_spec("deepspeed") is None, reason="deepspeed is not installed (pip install 'paceline[deepspeed]')"
+    importlib.util.find_spec("deepspeed") is None,
+    reason="deepspeed is not installed (pip install 'paceline[deepspeed]')",
 )
 
 
