@@ -8,23 +8,20 @@ strategy. Its own mixed precision is not used: forward and backward run under au
 from __future__ import annotations
 
 import contextlib
-import datetime
-import importlib
-import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
-import torch.distributed as dist
 from torch import nn
 
 from paceline.config.deepspeed import nest
 from paceline.config.sections import Parallel
+from paceline.engine.deepspeed import Called, build_engine, gathered, load_deepspeed, tools
 from paceline.engine.optimizer import initial_state
 from paceline.engine.ranks import Ranks
 from paceline.engine.strategies.base import Strategy, join_norms
 from paceline.engine.strategies.plain import build_plain, remember
-from paceline.errors import CheckpointError, ConfigError
+from paceline.errors import CheckpointError
 from paceline.telemetry.events import EventLog
 
 _NEVER = 10**9
@@ -42,8 +39,8 @@ class DeepSpeedStrategy(Strategy):
         self._stage = parallel.zero_stage
         self.sharing = _SHARING[self._stage]
         self._weights = dict(model.named_parameters())
-        self._names = {parameter: name for name, parameter in self._weights.items()}
-        self._called = _Called(model, ranks.device.type)
+        self._names: dict[torch.Tensor, str] = {parameter: name for name, parameter in self._weights.items()}
+        self._called = Called(model, ranks.device.type)
         self._engine: Any = None
         self._pieces: dict[str, torch.Tensor] = {}
         """what this rank's optimizer updates in one piece with a parameter; from stage 1 on"""
@@ -76,11 +73,7 @@ class DeepSpeedStrategy(Strategy):
         return step
 
     def adopt(self, optimizer: torch.optim.Optimizer) -> None:
-        deepspeed = importlib.import_module("deepspeed")
-        _use_timeout(self._parallel.timeout_s)
-        self._engine, *_ = deepspeed.initialize(
-            model=self._called, optimizer=optimizer, config=self._configure(), dist_init_required=False
-        )
+        self._engine = build_engine(self._called, optimizer, self._configure(), self._parallel.timeout_s)
         self._engine.set_gradient_accumulation_boundary(True)
         self._engine.register_forward_pre_hook(self._begin_forward)
         self.module = self._engine
@@ -157,7 +150,7 @@ class DeepSpeedStrategy(Strategy):
     def fill(self, target: torch.Tensor, value: torch.Tensor) -> None:
         target.copy_(value)
         if self._stage and target in self._names:
-            _tools().safe_set_full_fp32_param(target, value.to(target.device))
+            tools().safe_set_full_fp32_param(target, value.to(target.device))
 
     def moments(self, optimizer: torch.optim.Optimizer) -> dict[str, torch.Tensor]:
         """From stage 1 on without their values: a rank has parts of some."""
@@ -213,11 +206,11 @@ class DeepSpeedStrategy(Strategy):
         return weight.shape
 
     def _gather(self, name: str, entry: str) -> torch.Tensor:
-        whole: torch.Tensor = _tools().safe_get_full_optimizer_state(self._weights[name], entry)
+        whole: torch.Tensor = tools().safe_get_full_optimizer_state(self._weights[name], entry)
         return whole
 
     def _place(self, name: str, entry: str, moment: torch.Tensor) -> None:
-        _tools().safe_set_full_optimizer_state(self._weights[name], moment, entry)
+        tools().safe_set_full_optimizer_state(self._weights[name], moment, entry)
 
     def _begin_forward(self, *_: object) -> None:
         self._called.remember_autocast()
@@ -253,7 +246,7 @@ class DeepSpeedShardedStrategy(DeepSpeedStrategy):
         if self._plain is not None:
             yield self._plain
             return
-        whole = {parameter: self._gather_weight(parameter) for parameter in self._shapes}
+        whole = {weight: self._gather_weight(weight) for weight in self._weights.values()}
         self._plain = build_plain(self.model, self._originals, whole)
         del whole
         try:
@@ -268,11 +261,11 @@ class DeepSpeedShardedStrategy(DeepSpeedStrategy):
         if target not in self._names:
             target.copy_(value)
             return
-        with _gathered(target, is_changed=True):
+        with gathered(target, is_changed=True):
             if self._ranks.is_first:
                 target.copy_(value)
         if target.requires_grad:
-            _tools().safe_set_local_fp32_param(target, self._cut(target, value.to(target.device)))
+            tools().safe_set_local_fp32_param(target, self._cut(target, value.to(target.device)))
 
     def _shape_of(self, weight: torch.Tensor) -> torch.Size:
         return self._shapes[weight]
@@ -283,39 +276,20 @@ class DeepSpeedShardedStrategy(DeepSpeedStrategy):
     def _gather_weight(self, weight: torch.Tensor) -> torch.Tensor:
         if weight.requires_grad:
             # Without a change of what is gathered at this moment, and what is not.
-            whole: torch.Tensor = _tools().safe_get_full_fp32_param(weight)
+            whole: torch.Tensor = tools().safe_get_full_fp32_param(weight)
             return whole
-        with _gathered(weight):
+        with gathered(weight):
             return weight.detach().clone()
 
     def _place(self, name: str, entry: str, moment: torch.Tensor) -> None:
         weight = self._weights[name]
-        _tools().safe_set_local_optimizer_state(weight, self._cut(weight, moment), entry)
+        tools().safe_set_local_optimizer_state(weight, self._cut(weight, moment), entry)
 
     def _cut(self, weight: Any, value: torch.Tensor) -> torch.Tensor:
         """This rank's piece of a whole value; DeepSpeed's own way fails where the last rank has less than the others."""
         length = weight.ds_tensor.numel()
         part = value.flatten()[self._ranks.rank * length :][:length]
         return torch.cat([part, part.new_zeros(length - len(part))])
-
-
-class _Called(nn.Module):
-    """The model as the engine calls it: under the autocast of whoever called the engine, which switches that off on its way."""
-
-    def __init__(self, model: nn.Module, device_type: str) -> None:
-        super().__init__()
-        self.model = model
-        self._device_type = device_type
-        self._is_cast = False
-        self._dtype = torch.float32
-
-    def remember_autocast(self) -> None:
-        self._is_cast = torch.is_autocast_enabled(self._device_type)
-        self._dtype = torch.get_autocast_dtype(self._device_type)
-
-    def forward(self, *arguments: Any, **options: Any) -> Any:
-        with torch.autocast(self._device_type, self._dtype) if self._is_cast else contextlib.nullcontext():
-            return self.model(*arguments, **options)
 
 
 _SHARING = {
@@ -328,40 +302,3 @@ _SHARING = {
 
 def find_kind(stage: int) -> type[DeepSpeedStrategy]:
     return DeepSpeedShardedStrategy if stage == 3 else DeepSpeedStrategy
-
-
-def load_deepspeed(ranks: Ranks, events: EventLog) -> Any:
-    """The package, told which device it is on; an error that says how to get it where it is not installed."""
-    if ranks.device.type == "cpu" and "DS_ACCELERATOR" not in os.environ:
-        os.environ["DS_ACCELERATOR"] = "cpu"
-        events.choice("DS_ACCELERATOR", "auto", "cpu", "no GPU, which DeepSpeed would look for")
-    try:
-        return importlib.import_module("deepspeed")
-    except ModuleNotFoundError as error:
-        if error.name != "deepspeed":
-            raise
-        raise ConfigError(
-            "parallel.engine=deepspeed needs the package deepspeed, which is not installed",
-            "parallel.engine",
-            "pip install 'paceline[deepspeed]', or set parallel.engine=torch",
-        ) from None
-
-
-def _tools() -> Any:
-    return importlib.import_module("deepspeed.utils")
-
-
-def _gathered(weight: torch.Tensor, is_changed: bool = False) -> contextlib.AbstractContextManager[object]:
-    """A weight of stage 3 whole on every rank inside; what rank 0 changes of it, all have afterwards."""
-    zero = importlib.import_module("deepspeed").zero
-    context: contextlib.AbstractContextManager[object] = zero.GatheredParameters(
-        [weight], modifier_rank=0 if is_changed else None
-    )
-    return context
-
-
-def _use_timeout(timeout_s: float) -> None:
-    """DeepSpeed's collectives use a group of all ranks of its own; made here, it gives up when ours does."""
-    groups = importlib.import_module("deepspeed.utils.groups")
-    if groups._WORLD_GROUP is None:
-        groups._WORLD_GROUP = dist.new_group(timeout=datetime.timedelta(seconds=timeout_s))

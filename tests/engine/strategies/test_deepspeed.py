@@ -10,10 +10,11 @@ import torch
 
 from paceline.config.sections import Parallel
 from paceline.engine.checkpoint.tensors import collect_tensors, load_moments, load_weights, model_tensors
+from paceline.engine.deepspeed import Called, load_deepspeed
 from paceline.engine.precision import Precision
 from paceline.engine.ranks import Ranks
 from paceline.engine.strategies.ddp import DdpStrategy
-from paceline.engine.strategies.deepspeed import DeepSpeedStrategy, find_kind, load_deepspeed
+from paceline.engine.strategies.deepspeed import DeepSpeedStrategy, find_kind
 from paceline.errors import CheckpointError, ConfigError
 from paceline.telemetry.events import QuietLog
 from tests.engine.strategies.conftest import Net, Training, assert_same_on_all_ranks
@@ -33,6 +34,17 @@ def test_a_missing_package_is_an_error_that_says_how_to_get_it(monkeypatch) -> N
     with pytest.raises(ConfigError, match="needs the package deepspeed") as caught:
         load_deepspeed(Ranks(0, 2, torch.device("cpu"), "gloo", ""), QuietLog())
     assert "pip install 'paceline[deepspeed]'" in caught.value.problems[0].do
+
+
+def test_autocast_gets_through_to_the_model() -> None:
+    """DeepSpeed's engine switches off what it has not been configured with."""
+    called, x = Called(torch.nn.Linear(2, 2), "cpu"), torch.ones(1, 2)
+    with torch.autocast("cpu", torch.bfloat16):
+        called.remember_autocast()
+        with torch.autocast("cpu", enabled=False):
+            assert called(x).dtype == torch.bfloat16
+    called.remember_autocast()
+    assert called(x).dtype == torch.float32
 
 
 def test_one_count_of_steps_for_many_parameters() -> None:
