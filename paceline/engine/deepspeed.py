@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from pydantic import ValidationError
 from torch import nn
 
 from paceline.engine.ranks import Ranks
@@ -44,7 +45,15 @@ def build_engine(model: nn.Module, optimizer: torch.optim.Optimizer, config: dic
         # Its collectives use a group of all ranks of its own; made here, it gives up when ours does.
         groups._WORLD_GROUP = dist.new_group(timeout=datetime.timedelta(seconds=timeout_s))
     initialize = importlib.import_module("deepspeed").initialize
-    engine, *_ = initialize(model=model, optimizer=optimizer, config=config, dist_init_required=False)
+    try:
+        engine, *_ = initialize(model=model, optimizer=optimizer, config=config, dist_init_required=False)
+    except ValidationError as error:
+        wrong = "; ".join(f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors())
+        raise ConfigError(
+            f"DeepSpeed refuses its configuration: {wrong}",
+            "parallel.deepspeed",
+            "give another value, or leave it out for DeepSpeed's default",
+        ) from None
     return engine
 
 

@@ -84,6 +84,14 @@ def test_a_checkpoint_travels(run_deep, plain):
     assert_close(run, plain)
 
 
+def test_a_value_that_deepspeed_refuses(run_deep):
+    setting = "parallel.deepspeed.zero_optimization.reduce_bucket_size=0"
+    run = run_deep(2, DEEPSPEED, "parallel.zero_stage=2", setting, "train.max_steps=2", codes=[2, 2])
+    (problem,) = run.events_of("failure")[0]["problems"]
+    assert "reduce_bucket_size: Input should be greater than 0" in problem["what"]
+    assert problem["where"] == "parallel.deepspeed"
+
+
 def test_a_loss_that_is_not_a_number_is_left_out_on_all_ranks(run_deep):
     """With plain SGD, which forgives no wrong factor; in the first step, too, before the optimizer has made any."""
     overrides = (
@@ -124,8 +132,9 @@ def test_a_loss_that_is_not_a_number_stops_all_ranks(run_deep):
 @pytest.mark.parametrize("stage", [0, 1, 2, 3])
 def test_three_ranks_killed_end_with_the_same_bits(run_deep, stage):
     overrides = (*HARD, "train.max_steps=12", DEEPSPEED, f"parallel.zero_stage={stage}", "parallel.timeout_s=20")
+    overrides = (*overrides, "train.activation_checkpointing=true")
     if stage < 3:
-        overrides = (*overrides, "train.optimizer.ema=0.9", "train.activation_checkpointing=true")
+        overrides = (*overrides, "train.optimizer.ema=0.9")
     reference = run_deep(3, *overrides, name="reference")
     started = ("checkpoint.asynchronous=false", "parallel.check_every=3")
     run_deep(3, *overrides, *started, plant="kill:rank=1,step=7", codes=[4, -9, 4])
