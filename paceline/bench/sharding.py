@@ -17,12 +17,13 @@ PARTS = ("weights", "gradients", "moments")
 
 
 def measure(
-    parameters: float = 1e7, nproc: int = 2, steps: int = 12, stages: Sequence[int] = STAGES
+    parameters: float = 1e7, nproc: int = 2, steps: int = 12, stages: Sequence[int] = STAGES, engine: str = "torch"
 ) -> Iterator[dict[str, Any]]:
     """One run of the dense model per stage, on so many ranks; see sharded.py for what it tells."""
     for stage in stages:
         with tempfile.TemporaryDirectory(prefix="paceline-bench-") as scratch:
             settings = {"parameters": round(parameters), "stage": stage, "steps": steps, "root": f"{scratch}/run"}
+            settings["engine"] = engine
             launch = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(nproc)]
             command = [sys.executable, *launch, "-m", "paceline.bench.sharded", json.dumps(settings)]
             threads = os.environ.get("OMP_NUM_THREADS", str(max(1, len(os.sched_getaffinity(0)) // nproc)))
