@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import socket
 import subprocess
 import sys
 from collections.abc import Callable
@@ -147,7 +148,10 @@ def test_under_the_launcher_of_deepspeed(tmp_path):
     """It hands each rank --local_rank, and no LOCAL_WORLD_SIZE; in bf16, which is autocast, not DeepSpeed's own."""
     overrides = tiny("train.max_steps=20", DEEPSPEED, "parallel.zero_stage=2", "precision.mode=bf16")
     launcher = [sys.executable, str(Path(sys.executable).with_name("deepspeed")), "--num_accelerators", "2"]
-    command = [*launcher, "--master_port", "29731", "--module", "paceline.worker", "sasrec", *overrides]
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        port = listener.getsockname()[1]
+    command = [*launcher, "--master_port", str(port), "--module", "paceline.worker", "sasrec", *overrides]
     root = Path(__file__).parents[2]
     environment = WITHOUT_GPU | {"DS_ACCELERATOR": "cpu", "OMP_NUM_THREADS": "1", "PYTHONPATH": str(root)}
     done = subprocess.run(
