@@ -8,6 +8,7 @@ VERSION := $(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2
 MADE := $(VENV)/.made-$(VERSION)
 INSTALLED := $(VENV)/.installed-$(VERSION)
 INSTALLED_DEV := $(VENV)/.installed-dev-$(VERSION)
+INSTALLED_ALL := $(VENV)/.installed-all-$(VERSION)
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
 .PHONY: help demo test test-all check clean
@@ -27,7 +28,7 @@ demo: $(INSTALLED)
 test: $(INSTALLED_DEV)
 	$(BIN)/python -m pytest -m 'not slow and not gpu'
 
-test-all: $(INSTALLED_DEV)
+test-all: $(INSTALLED_ALL)
 	$(BIN)/python -m pytest
 
 check: $(INSTALLED_DEV)
@@ -57,3 +58,8 @@ $(INSTALLED_DEV): pyproject.toml constraints.txt | $(MADE)
 	@echo "installing into $(VENV), with what the tests need: a minute or two"
 	@$(PIP) install --quiet -c constraints.txt -e '.[dev]'
 	@touch $@ $(INSTALLED)
+
+$(INSTALLED_ALL): pyproject.toml constraints.txt | $(MADE)
+	@echo "installing into $(VENV), with everything that is optional: two or three minutes"
+	@$(PIP) install --quiet -c constraints.txt -e '.[dev,examples,deepspeed]'
+	@touch $@ $(INSTALLED_DEV) $(INSTALLED)

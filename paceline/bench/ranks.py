@@ -26,7 +26,8 @@ def run_ranks(module: str, settings: Mapping[str, Any], nproc: int, threads: int
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
     try:
         if done.returncode == 0:
-            told: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
+            # The last of ours: libraries print what they like beside it.
+            told: dict[str, Any] = json.loads([line for line in done.stdout.splitlines() if line.startswith("{")][-1])
             return told
     except (IndexError, json.JSONDecodeError):
         pass

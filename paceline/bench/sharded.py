@@ -2,7 +2,7 @@
 
     torchrun --nproc-per-node 2 -m paceline.bench.sharded '{"parameters": 10000000, "stage": 3, "steps": 12, "root": "/tmp/x"}'
 
-Bytes are those of the memory behind the tensors (padding included), counted in the last step before its gradients are dropped.
+Bytes are those of the memory behind the tensors (padding included), counted in the last step before its update.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import json
 import os
 import statistics
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,14 +27,14 @@ from paceline.telemetry.reader import read_run
 _WARM_STEPS = 3
 
 
-def run(parameters: int, stage: int, steps: int, root: str) -> dict[str, Any] | None:
+def run(parameters: int, stage: int, steps: int, root: str, engine: str = "torch") -> dict[str, Any] | None:
     """What the ranks held and how fast they were; on rank 0 only."""
     tokens = 4096 if torch.cuda.is_available() else 64
     config = RunConfig.model_validate(
         {
             "recipe": "dense",
             "train": {"global_batch": tokens, "max_steps": steps, "optimizer": {"lr": 1e-6}},
-            "parallel": {"zero_stage": stage},
+            "parallel": {"zero_stage": stage, "engine": engine},
             "evaluate": {"every_epochs": None},
             "checkpoint": {"every_steps": steps - 2, "every_epochs": None, "keep": 1},
             "telemetry": {"tensorboard": False, "log_every": steps},
@@ -42,7 +42,7 @@ def run(parameters: int, stage: int, steps: int, root: str) -> dict[str, Any] | 
     )
     with dense_trainer(config, parameters, tokens, Path(root)) as (trainer, workload, context):
         ranks = context.ranks
-        held = _count_before_drop(trainer)
+        held = _count_in_steps(trainer)
         trainer.run()
         table = ranks.gather_floats(list(held.values())).tolist()
     if not ranks.is_first:
@@ -61,21 +61,29 @@ def run(parameters: int, stage: int, steps: int, root: str) -> dict[str, Any] | 
     }
 
 
-def _count_before_drop(trainer: Trainer) -> dict[str, int]:
-    """Filled in anew whenever a step drops its gradients."""
+def _count_in_steps(trainer: Trainer) -> dict[str, int]:
+    """Filled in anew in every step: gradients before the update, the rest after it."""
     strategy, optimizer = trainer._strategy, trainer._step._optimizer
-    drop, held = strategy.drop_gradients, {"weights": 0, "gradients": 0, "moments": 0, "peak": 0}
+    total_norm, drop = strategy.total_norm, strategy.drop_gradients
+    held = {"weights": 0, "gradients": 0, "moments": 0, "peak": 0}
     steps = itertools.count(1)
+
+    def count_gradients(gradients: Sequence[torch.Tensor]) -> torch.Tensor:
+        # Where DeepSpeed takes a gradient over, it keeps it beside the parameter for a while.
+        whole = [getattr(p, name, None) for p in strategy.model.parameters() for name in ("grad", "grad_accum")]
+        held["gradients"] = count_bytes([*gradients, *(gradient for gradient in whole if gradient is not None)])
+        return total_norm(gradients)
 
     def count_and_drop() -> None:
         if torch.cuda.is_available() and next(steps) <= _WARM_STEPS:  # a save, which may copy all of it, comes later
             held["peak"] = torch.cuda.max_memory_allocated()
         parameters = list(strategy.model.parameters())
-        held["weights"] = count_bytes(parameters)
-        held["gradients"] = count_bytes(p.grad for p in parameters if p.grad is not None)
+        shares = [p.ds_tensor for p in parameters if hasattr(p, "ds_tensor")]  # stage 3 of DeepSpeed
+        held["weights"] = count_bytes([*parameters, *shares, *getattr(strategy, "_pieces", {}).values()])
         held["moments"] = count_bytes(value for state in optimizer.state.values() for value in state.values())
         drop()
 
+    strategy.total_norm = count_gradients  # type: ignore[method-assign]
     strategy.drop_gradients = count_and_drop  # type: ignore[method-assign]
     return held
 

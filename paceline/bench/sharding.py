@@ -13,12 +13,13 @@ PARTS = ("weights", "gradients", "moments")
 
 
 def measure(
-    parameters: float = 1e7, nproc: int = 2, steps: int = 12, stages: Sequence[int] = STAGES
+    parameters: float = 1e7, nproc: int = 2, steps: int = 12, stages: Sequence[int] = STAGES, engine: str = "torch"
 ) -> Iterator[dict[str, Any]]:
     """One run of the dense model per stage, on so many ranks; see sharded.py for what it tells."""
     for stage in stages:
         with tempfile.TemporaryDirectory(prefix="paceline-bench-") as scratch:
             settings = {"parameters": round(parameters), "stage": stage, "steps": steps, "root": f"{scratch}/run"}
+            settings["engine"] = engine
             yield summarize(run_ranks("paceline.bench.sharded", settings, nproc))
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from paceline.config.arithmetic import plan_batches, plan_length
+from paceline.config.deepspeed import find_refused
 from paceline.config.describe import describe, value_at
 from paceline.config.loading import DEFAULT
 from paceline.config.sections import RunConfig
@@ -28,6 +29,7 @@ def check(config: RunConfig, origins: Mapping[str, str], facts: Facts) -> list[P
     return [
         *_check_graph(config, given, facts),
         *_check_sharding(config, given, facts),
+        *_check_deepspeed(config, given, facts),
         *_check_batches(config, given, facts),
         *_check_length(config, given, facts),
         *_check_device(config, given, facts),
@@ -93,7 +95,7 @@ def _check_graph(config: RunConfig, given: _Given, facts: Facts) -> Iterator[Pro
 def _check_sharding(config: RunConfig, given: _Given, facts: Facts) -> Iterator[Problem]:
     """What a stage cannot do; one rank shards nothing, whatever the stage."""
     parallel = config.parallel
-    if parallel.zero_stage == 0 or facts.world_size == 1:
+    if parallel.zero_stage == 0 or facts.world_size == 1 or parallel.engine != "torch":
         return
     refused = {"train.graph": "gradients travel between ranks during backward"} if config.train.graph is True else {}
     if parallel.zero_stage > 1:
@@ -119,6 +121,38 @@ def _check_sharding(config: RunConfig, given: _Given, facts: Facts) -> Iterator[
             f"{given.say('parallel.zero_stage')} cannot be combined with {given.say(key)} ({reason})",
             given.where("parallel.zero_stage", key),
             f"set {key}={other}, or parallel.zero_stage={0 if key == 'train.graph' else 1}",
+        )
+
+
+def _check_deepspeed(config: RunConfig, given: _Given, facts: Facts) -> Iterator[Problem]:
+    """What DeepSpeed's engine cannot do, and what of its configuration is not for the user to set; one rank does without it."""
+    parallel = config.parallel
+    if parallel.engine != "deepspeed":
+        return
+    for name in parallel.deepspeed:
+        refused = find_refused(name)
+        if refused is not None:
+            what = f"parallel.deepspeed cannot set {name}: {refused[0]}"
+            yield Problem(what, given.where("parallel.deepspeed"), refused[1])
+    if facts.world_size == 1:
+        return
+    reasons = {
+        "parallel.compression": "DeepSpeed reduces gradients itself, in fp32",
+        "parallel.static_graph": "that is a promise to DDP",
+        "parallel.find_unused": "that is a search of DDP's",
+        "parallel.bucket_view": "that is about DDP's buckets",
+        "train.compile.enabled": "DeepSpeed listens to the calls of the model's modules, and what is compiled makes none",
+    }
+    refusals = {key: reason for key, reason in reasons.items() if given.chosen(key)}
+    if config.train.graph is True:
+        refusals["train.graph"] = "gradients travel between ranks during backward"
+    if parallel.zero_stage == 3 and config.train.optimizer.ema is not None:
+        refusals["train.optimizer.ema"] = "the average is kept of whole weights, which no rank has at stage 3"
+    for key, reason in refusals.items():
+        yield Problem(
+            f"parallel.engine=deepspeed cannot be combined with {given.say(key)} ({reason})",
+            given.where("parallel.engine", key),
+            f"set {key}={show(describe(type(config))[key].default)}, or parallel.engine=torch",
         )
 
 

@@ -32,6 +32,8 @@ def find_idle(config: RunConfig, given: Collection[str]) -> Iterator[tuple[str, 
     if config.parallel.compression != "powersgd":
         reason = f"parallel.compression={config.parallel.compression}"
         idle += [(f"parallel.powersgd.{name}", reason) for name in ("rank", "start_step")]
+    if config.parallel.engine != "deepspeed":
+        idle += [("parallel.deepspeed", f"parallel.engine={config.parallel.engine}")]
     if not config.train.compile.enabled:
         idle += [(f"train.compile.{name}", "train.compile.enabled=false") for name in ("mode", "dynamic")]
     if config.data.num_workers == 0:

@@ -195,6 +195,12 @@ class Parallel(Section):
         "3 also weights between forward and backward.",
         NUMERICS,
     )
+    engine: Literal["torch", "deepspeed"] = key(
+        "torch", "Whose implementation of the stages: torch's, or DeepSpeed's (an optional package).", NUMERICS
+    )
+    deepspeed: dict[str, Bool | int | float | str] = key(
+        {}, "For engine deepspeed: settings of DeepSpeed's own, passed through; names are checked.", NUMERICS
+    )
     bucket_mb: float = key(25, "Size of DDP's gradient buckets, in MiB.", NUMERICS, gt=0)
     compression: Literal["none", "bf16", "fp16", "powersgd"] = key(
         "none", "What gradients travel as: a smaller type, or matrices of low rank (powersgd).", NUMERICS

@@ -68,6 +68,7 @@ def build_trainer(context: Context, workload: Workload) -> Trainer:
         recompute_blocks(model, events)
     strategy = build_strategy(kind, model, ranks, config.parallel, events)
     optimizer = build_optimizer(strategy.trainable, config.train.optimizer, device, events)
+    strategy.adopt(optimizer)
     start.load_rest(strategy, optimizer, precision)
     average = _build_average(context, model)
     start.load_average(average, events)

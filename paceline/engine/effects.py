@@ -18,8 +18,18 @@ def find_ineffective(context: Context) -> Iterator[tuple[str, str]]:
         for name in names:
             if f"parallel.{name}" in given:
                 yield f"parallel.{name}", "one rank exchanges no gradients"
+    if ranks.world_size == 1 and config.parallel.engine != "torch":
+        yield "parallel.engine", "one rank trains without it"
+        if config.parallel.deepspeed:
+            yield "parallel.deepspeed", "one rank trains without it"
     if ranks.world_size == 1 and config.parallel.zero_stage:
         yield "parallel.zero_stage", "one rank has nobody to share with"
+    elif ranks.world_size > 1 and config.parallel.engine == "deepspeed":
+        if "parallel.bucket_mb" in given:
+            name = "parallel.deepspeed.zero_optimization.reduce_bucket_size"
+            yield "parallel.bucket_mb", f"DeepSpeed has buckets of its own; from stage 1 on {name} sets their size"
+        if "parallel.check_every" in given and config.parallel.zero_stage == 3:
+            yield "parallel.check_every", "at stage 3 no two ranks hold the same weights, so none can be compared"
     elif config.parallel.zero_stage > 1:
         if "parallel.bucket_mb" in given:
             yield "parallel.bucket_mb", f"stage {config.parallel.zero_stage} reduces a block's gradients at once"

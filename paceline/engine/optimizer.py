@@ -56,8 +56,17 @@ def build_optimizer(
         # The fused kernel leaves these uninitialised when the very first step is left out; from zero, momentum begins the same.
         for group in optimizer.param_groups:
             for parameter in group["params"]:
-                optimizer.state[parameter]["momentum_buffer"] = torch.zeros_like(parameter)
+                optimizer.state[parameter] |= initial_state(optimizer, parameter)
     return optimizer
+
+
+def initial_state(optimizer: torch.optim.Optimizer, parameter: torch.Tensor) -> dict[str, torch.Tensor]:
+    """What the update rule keeps of a parameter, before its first step."""
+    zeros = torch.zeros_like(parameter, requires_grad=False)
+    if isinstance(optimizer, torch.optim.SGD):
+        return {"momentum_buffer": zeros} if optimizer.defaults["momentum"] else {}
+    count = torch.zeros((), device=parameter.device if optimizer.defaults["fused"] else "cpu")
+    return {"step": count, "exp_avg": zeros, "exp_avg_sq": zeros.clone()}
 
 
 def _choose_fused(config: Optimizer, device: torch.device) -> tuple[bool, str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import torch
 
@@ -28,9 +28,14 @@ class Precision:
         """A factor of the gradients that also takes the scale of the loss back."""
         return factor
 
-    def apply(self, optimizer: torch.optim.Optimizer, skip: torch.Tensor) -> None:
-        """One optimizer step, left out where `skip` (a float scalar on the device) is 1."""
-        if optimizer.defaults.get("fused"):
+    def apply(
+        self, optimizer: torch.optim.Optimizer, skip: torch.Tensor, own_step: Callable[[], object] | None = None
+    ) -> None:
+        """One optimizer step, or the strategy's own in its place; left out where `skip` (a float scalar on the device) is 1."""
+        if own_step is not None:
+            if not bool(skip):  # the host waits here
+                own_step()
+        elif optimizer.defaults.get("fused"):
             # The fused kernels look at this flag on the device: no synchronisation.
             optimizer.found_inf = skip  # type: ignore[attr-defined]
             optimizer.step()
@@ -85,8 +90,10 @@ class Fp16(Precision):
     def unscale(self, factor: torch.Tensor) -> torch.Tensor:
         return factor / self.loss_scale
 
-    def apply(self, optimizer: torch.optim.Optimizer, skip: torch.Tensor) -> None:
-        super().apply(optimizer, skip)
+    def apply(
+        self, optimizer: torch.optim.Optimizer, skip: torch.Tensor, own_step: Callable[[], object] | None = None
+    ) -> None:
+        super().apply(optimizer, skip, own_step)
         self._skipped_steps = (self._skipped_steps + 1) * skip
         self._good_steps = (self._good_steps + 1) * (1 - skip)
         grow = (self._good_steps >= self._GROW_AFTER).float()

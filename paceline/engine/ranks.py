@@ -113,9 +113,9 @@ def join_ranks(parallel: Parallel) -> Ranks:
     device = torch.device("cuda", local_rank % num_gpus) if num_gpus else torch.device("cpu")
     if device.type == "cuda":
         torch.cuda.set_device(device)
-    backend, reason = choose_backend(
-        parallel.backend, world_size, int(os.environ.get("LOCAL_WORLD_SIZE", "1")), num_gpus
-    )
+    # torchrun's name, and the deepspeed launcher's.
+    local_world_size = os.environ.get("LOCAL_WORLD_SIZE") or os.environ.get("LOCAL_SIZE", "1")
+    backend, reason = choose_backend(parallel.backend, world_size, int(local_world_size), num_gpus)
     if backend == "none":
         return Ranks(rank, world_size, device, backend, reason)
     # One rank without a launcher that nevertheless asked for a backend gets a store of its own.

@@ -133,7 +133,7 @@ class TrainStep:
             return self._workload.loss(self._strategy.module, batch)
 
     def _backward(self, loss_sum: torch.Tensor) -> None:
-        self._precision.scale(loss_sum * self._loss_scale).backward()  # type: ignore[no-untyped-call]
+        self._strategy.backward(self._precision.scale(loss_sum * self._loss_scale))
 
     def _count(self, item: MicroBatch, loss_sum: torch.Tensor, weight: torch.Tensor, tally: Tally) -> None:
         if item.ids:
@@ -164,7 +164,7 @@ class TrainStep:
             factor = normalize * (self._train.clip_norm / (grad_norm + 1e-6)).clamp(max=1.0)
         torch._foreach_mul_(gradients, factor)
         self._hold_update()  # a snapshot of the weights may still be under way
-        self._precision.apply(self._optimizer, skip)
+        self._precision.apply(self._optimizer, skip, self._strategy.own_step)
         self._strategy.share_update()
         if self._average is not None:
             self._average.update(step, skip)

@@ -23,6 +23,8 @@ def parse_arguments(argv: list[str]) -> argparse.Namespace:
     )
     parser.add_argument("--init-from", metavar="PATH", help="begin with the weights of a run, checkpoint or export")
     parser.add_argument("--attempt", type=int, help=argparse.SUPPRESS)
+    # What the deepspeed launcher adds; the same stands in LOCAL_RANK.
+    parser.add_argument("--local_rank", "--local-rank", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--describe", action="store_true", help="print parameters and data sizes as JSON, and end")
     parser.add_argument("--debug", action="store_true", help="show tracebacks")
     return parser.parse_intermixed_args(argv)

@@ -100,6 +100,13 @@ def check_line(line: str) -> None:
         assert (parsed.module, parsed.training_script) == (True, "paceline.worker")
         given = parse_arguments(parsed.training_script_args)
         load_job(given.target, given.overrides, environ={})
+    elif words[0] == "deepspeed":  # whose own options are not looked at: it need not be installed
+        from paceline.worker.arguments import parse_arguments
+
+        rest = words[words.index("--module") + 1 :]
+        assert rest[0] == "paceline.worker"
+        given = parse_arguments(["--local_rank=0", *rest[1:]])
+        load_job(given.target, given.overrides, environ={})
     else:
         raise AssertionError(f"not a command that is checked: {line}")
 
@@ -122,6 +129,7 @@ def test_a_command_in_a_block_parses_and_its_keys_exist(place: Path, document: s
         "make coffee",
         "torchrun --processes 2 -m paceline.worker sasrec",
         "torchrun --nproc-per-node 2 -m paceline.worker sasrec train.epoch=2",
+        "deepspeed --module paceline.worker sasrec train.epoch=2",
         "paceline.worker sasrec",
     ],
 )

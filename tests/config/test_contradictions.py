@@ -1,6 +1,7 @@
 import pytest
 
 from paceline.config.contradictions import Facts, check
+from paceline.config.deepspeed import nest
 from paceline.config.dump import dump_config
 from paceline.config.loading import resolve
 from paceline.config.sections import RunConfig
@@ -194,3 +195,64 @@ def test_more_micro_steps_than_samples():
     assert "a rank's 19 samples" in problem.what
     assert problem.do == "set train.accumulate=19 at most"
     assert problems_of("train.global_batch=37", "train.accumulate=19", facts=Facts(2, 0)) == []
+
+
+DEEPSPEED = "parallel.engine=deepspeed"
+
+
+@pytest.mark.parametrize(
+    ("override", "because"),
+    [
+        ("parallel.compression=bf16", "in fp32"),
+        ("parallel.compression=powersgd", "in fp32"),
+        ("parallel.static_graph=true", "DDP"),
+        ("parallel.find_unused=true", "DDP"),
+        ("parallel.bucket_view=false", "DDP"),
+        ("train.compile.enabled=true", "listens"),
+        ("train.graph=true", "during backward"),
+        ("train.optimizer.ema=0.9", "at stage 3"),
+    ],
+)
+def test_what_deepspeed_cannot_do(override, because):
+    (problem,) = problems_of(DEEPSPEED, "parallel.zero_stage=3", override, facts=Facts(2, 0))
+    assert override in problem.what
+    assert because in problem.what
+    assert problem.where == f"override '{DEEPSPEED}' and override '{override}'"
+    assert "parallel.engine=torch" in problem.do
+    assert problems_of(DEEPSPEED, "parallel.zero_stage=3", override) == [], "one rank does without it"
+
+
+def test_an_average_of_the_weights_where_every_rank_has_them():
+    assert problems_of(DEEPSPEED, "parallel.zero_stage=2", "train.optimizer.ema=0.9", facts=Facts(2, 0)) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "do"),
+    [
+        ("zero_optimization.stage", "parallel.zero_stage"),
+        ("zero_optimization.offload_optimizer.device", "host's memory"),
+        ("train_batch_size", "train.global_batch"),
+        ("train_micro_batch_size_per_gpu", "train.micro_batch"),
+        ("gradient_accumulation_steps", "train.accumulate"),
+        ("gradient_clipping", "train.clip_norm"),
+        ("bf16.enabled", "precision.mode"),
+        ("fp16.enabled", "precision.mode"),
+        ("optimizer.type", "train.optimizer.name"),
+        ("zero_optimization.reduce_bucket_sise", "did you mean zero_optimization.reduce_bucket_size?"),
+        ("nonsense", "leave it out"),
+    ],
+)
+def test_what_is_not_passed_to_deepspeed(name, do):
+    (problem,) = problems_of(DEEPSPEED, f"parallel.deepspeed.{name}=1", facts=Facts(2, 0))
+    assert f"cannot set {name}: " in problem.what
+    assert problem.where == f"override 'parallel.deepspeed.{name}=1'"
+    assert do in problem.do
+
+
+def test_what_is_passed_to_deepspeed():
+    given = "parallel.deepspeed={zero_optimization: {overlap_comm: true, reduce_bucket_size: 1000}}"
+    assert problems_of(DEEPSPEED, given, facts=Facts(2, 0)) == []
+    assert nest({"zero_optimization.overlap_comm": True, "dump_state": False}) == {
+        "zero_optimization": {"overlap_comm": True},
+        "dump_state": False,
+    }

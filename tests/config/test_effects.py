@@ -35,6 +35,7 @@ def idle(*overrides: str) -> dict[str, str]:
         (("train.compile.dynamic=true",), "train.compile.dynamic", "train.compile.enabled=false"),
         (("parallel.compression=bf16", "parallel.powersgd.rank=4"), "parallel.powersgd.rank", "compression=bf16"),
         (("parallel.powersgd.start_step=4",), "parallel.powersgd.start_step", "compression=none"),
+        (("parallel.deepspeed.dump_state=true",), "parallel.deepspeed", "engine=torch"),
         (("data.num_workers=0", "data.prefetch=4"), "data.prefetch", "num_workers=0"),
         (("data.num_workers=0", "data.loader_timeout_s=4"), "data.loader_timeout_s", "num_workers=0"),
         (("telemetry.profile.ranks=all",), "telemetry.profile.ranks", "start_step is not set"),

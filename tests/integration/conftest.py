@@ -111,6 +111,10 @@ class Zygote:
         shown = [(log / f"console_{rank}.log").read_text() for rank in range(ranks)]
         assert codes == [0] * ranks, "\n".join(shown)
 
+    def bring(self, module: str, **environment: str) -> None:
+        """Imports what the ranks of some tests need, once, in this environment."""
+        self._ask({"op": "import", "module": module, "environment": environment})
+
     def wait(self, timeout_s: float) -> list[int]:
         return self._ask({"op": "wait", "timeout_s": timeout_s})
 

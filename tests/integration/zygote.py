@@ -3,7 +3,7 @@
 A torchrun start costs five seconds, a fork a fifth of one. Each rank runs the real worker entry, as under a foreign launcher. Reads one
 JSON job per line, {"op": "start", "ranks": 3, "argv": […], "log": "dir", "plant": "nan:rank=1,step=5"}, answers with the pids; {"op": "wait"}
 answers with the exit codes (negative: a signal). With "call": "module:function" the ranks join and run that instead of the worker; with a
-"script", that file.
+"script", that file. {"op": "import", "module": "deepspeed", "environment": {…}} brings in what later ranks need and others do not.
 """
 
 from __future__ import annotations
@@ -123,5 +123,9 @@ if __name__ == "__main__":
         if request["op"] == "start":
             started = start(request)
             print(json.dumps(started), flush=True)
+        elif request["op"] == "import":
+            os.environ |= request["environment"]
+            importlib.import_module(request["module"])
+            print(json.dumps(None), flush=True)
         else:
             print(json.dumps(wait(started, request["timeout_s"])), flush=True)

@@ -35,7 +35,7 @@ def load_best(context: Context, state: TrainState, strategy: Strategy, average: 
             context.events.write("warning", what=what, why=why if found is None else "another rank cannot read it")
         return state
     chosen, weights, averaged = found
-    load_weights(strategy.model, weights, str(path), fill=strategy.fill)
+    load_weights(strategy.model, weights, str(path), strategy=strategy)
     if average is not None:
         average.load(averaged, str(path))
     return chosen

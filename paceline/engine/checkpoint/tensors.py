@@ -5,7 +5,7 @@ model.blocks.0.norm.weight      optimizer.exp_avg.blocks.0.norm.weight      prec
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -26,7 +26,7 @@ def collect_tensors(
 
     The same names, shapes and types on every rank; what a rank has in part, or not at all, its strategy knows how to bring together.
     """
-    tensors = {MODEL + name: tensor for name, tensor in model_tensors(strategy.model).items()}
+    tensors = {MODEL + name: strategy.outline(tensor) for name, tensor in model_tensors(strategy.model).items()}
     tensors |= {OPTIMIZER + name: tensor for name, tensor in strategy.moments(optimizer).items()}
     if average is not None:
         tensors |= {EMA + name: tensor for name, tensor in average.tensors().items()}
@@ -63,11 +63,12 @@ def load_weights(
     weights: Mapping[str, torch.Tensor],
     where: str,
     do: str = "use the configuration they were trained with",
-    fill: Callable[[torch.Tensor, torch.Tensor], object] = torch.Tensor.copy_,
+    strategy: Strategy | None = None,
 ) -> None:
-    """Copies weights into a model that must have exactly these, in name, shape and type; `fill` copies one of them."""
+    """Copies weights into a model that must have exactly these, in name, shape and type; with its strategy, where that has one."""
     targets = model_tensors(model)
-    wrong = [*_differences(targets, weights)]
+    outlines = targets if strategy is None else {name: strategy.outline(target) for name, target in targets.items()}
+    wrong = [*_differences(outlines, weights)]
     if wrong:
         more = f" and {len(wrong) - _MOST_NAMED} more" if len(wrong) > _MOST_NAMED else ""
         raise CheckpointError(
@@ -77,7 +78,10 @@ def load_weights(
         )
     with torch.no_grad():
         for name, target in targets.items():
-            fill(target, weights[name])
+            if strategy is not None:
+                strategy.fill(target, weights[name])
+            else:
+                target.copy_(weights[name])
 
 
 def load_moments(
@@ -90,18 +94,19 @@ def load_moments(
 
     Rates and decays stay as configured.
     """
-    parameters = find_trainable(strategy.model)
+    shapes = {name: strategy.outline(p).shape for name, p in find_trainable(strategy.model).items()}
     numbers = {p: i for i, p in enumerate(p for group in optimizer.param_groups for p in group["params"])}
     names: dict[str, set[str]] = {}
     entries: dict[int, dict[str, torch.Tensor]] = {}
     for full_name, value in moments:
         entry, _, name = full_name.partition(".")
-        parameter = parameters.get(name)
-        if parameter is None:
+        if name not in shapes:
             raise _unfit(f"there is no trainable parameter {name!r}", where)
-        if value.dim() and value.shape != parameter.shape:
-            raise _unfit(f"{entry} of {name} is {tuple(value.shape)}, not {tuple(parameter.shape)}", where)
+        if value.dim() and value.shape != shapes[name]:
+            raise _unfit(f"{entry} of {name} is {tuple(value.shape)}, not {tuple(shapes[name])}", where)
         names.setdefault(name, set()).add(entry)
+        if strategy.place_moment(optimizer, entry, name, value):
+            continue
         mine = strategy.cut_moment(name, value)
         if mine is not None:
             entries.setdefault(numbers[strategy.trainable[name]], {})[entry] = mine

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import torch
 from torch.nn.utils import get_total_norm
@@ -47,13 +47,25 @@ class Strategy:
         return 1
 
     @property
+    def own_step(self) -> Callable[[], object] | None:
+        """What updates the weights in place of the optimizer's own step, which is a part of it."""
+        return None
+
+    @property
     def powersgd(self) -> PowerSgd | None:
         """What compresses its gradients with a memory of its own."""
         return None
 
+    def adopt(self, optimizer: torch.optim.Optimizer) -> None:
+        """Once, when there is an optimizer over what is `trainable`, and before it has any state."""
+
     def accumulating(self) -> contextlib.AbstractContextManager[object]:
         """Around every micro-step but the last: gradients stay on this rank."""
         return contextlib.nullcontext()
+
+    def backward(self, loss: torch.Tensor) -> None:
+        """Backward of a micro-step; gradients travel as the strategy has them travel."""
+        loss.backward()  # type: ignore[no-untyped-call]
 
     def gradients(self) -> list[torch.Tensor]:
         """What the last backward left on this rank, ready for the optimizer."""
@@ -75,6 +87,10 @@ class Strategy:
         """The whole model, to be used in any way, by each rank as often as it likes; every rank enters and leaves."""
         yield self.model
 
+    def outline(self, target: torch.Tensor) -> torch.Tensor:
+        """A weight or buffer of the model, or, where this rank does not have it as a tensor, its whole shape without values."""
+        return target
+
     def fill(self, target: torch.Tensor, value: torch.Tensor) -> None:
         """Copies a whole tensor into a weight or buffer of the model."""
         target.copy_(value)
@@ -90,6 +106,10 @@ class Strategy:
     def cut_moment(self, name: str, moment: torch.Tensor) -> torch.Tensor | None:
         """What this rank's optimizer keeps of a moment of a parameter; None: nothing."""
         return moment
+
+    def place_moment(self, optimizer: torch.optim.Optimizer, entry: str, name: str, moment: torch.Tensor) -> bool:
+        """Copies a whole moment of a parameter to where it belongs; False: the optimizer is to be given what `cut_moment` says."""
+        return False
 
     def writer(self, name: str) -> int | None:
         """The rank that alone can save what belongs to a parameter; None: any of them."""
@@ -108,6 +128,13 @@ class Strategy:
     def read_wait(self) -> tuple[int, float] | None:
         """(iteration, ms that this rank's gradients, all of them ready, waited for the others') of the last one measured."""
         return None
+
+
+def join_norms(norm: torch.Tensor, ranks: Ranks) -> torch.Tensor:
+    """The norm of the whole gradient, from each rank's norm of what it alone has."""
+    square = norm.to(ranks.device, torch.float64).square()
+    ranks.finish(ranks.all_reduce(square))
+    return square.sqrt().float()
 
 
 def find_trainable(model: torch.nn.Module) -> dict[str, torch.nn.Parameter]:

@@ -17,7 +17,7 @@ def choose_strategy(ranks: Ranks, parallel: Parallel, events: EventLog) -> type[
     if not ranks.has_group:
         events.choice("strategy", "auto", Strategy.name, "one rank, no collectives")
         return Strategy
-    kind = _find_kind(parallel.zero_stage if ranks.world_size > 1 else 0)
+    kind = _find_kind(parallel) if ranks.world_size > 1 else DdpStrategy
     events.choice("strategy", "auto", kind.name, f"{ranks.world_size} ranks over {ranks.backend}")
     return kind
 
@@ -32,10 +32,14 @@ def build_strategy(
     return strategy
 
 
-def _find_kind(stage: int) -> type[Strategy]:
-    if stage == 0:
+def _find_kind(parallel: Parallel) -> type[Strategy]:
+    if parallel.engine == "deepspeed":
+        from paceline.engine.strategies.deepspeed import find_kind
+
+        return find_kind(parallel.zero_stage)
+    if parallel.zero_stage == 0:
         return DdpStrategy
-    if stage == 1:
+    if parallel.zero_stage == 1:
         from paceline.engine.strategies.zero1 import Zero1Strategy
 
         return Zero1Strategy

@@ -23,7 +23,7 @@ from paceline.engine.blocks import find_blocks
 from paceline.engine.compression import COMPRESSED_TYPES
 from paceline.engine.pieces import cut, fill, gather, join
 from paceline.engine.ranks import Ranks
-from paceline.engine.strategies.base import Strategy, find_trainable
+from paceline.engine.strategies.base import Strategy, find_trainable, join_norms
 from paceline.engine.strategies.plain import build_plain, remember
 from paceline.errors import ConfigError
 from paceline.telemetry.events import EventLog
@@ -101,9 +101,7 @@ class FsdpStrategy(Strategy):
         return found
 
     def total_norm(self, gradients: Sequence[torch.Tensor]) -> torch.Tensor:
-        square = super().total_norm(gradients).to(self._ranks.device, torch.float64).square()
-        self._ranks.finish(self._ranks.all_reduce(square))
-        return square.sqrt().float()
+        return join_norms(super().total_norm(gradients), self._ranks)
 
     def drop_gradients(self) -> None:
         super().drop_gradients()

@@ -80,6 +80,7 @@ class Training:
         self.strategy = kind.build(build_net(trained), ranks, Parallel(zero_stage=stage), QuietLog())
         section = Optimizer(**({"lr": 0.05, "weight_decay": 0.1} | optimizer))
         self.optimizer = build_optimizer(self.strategy.trainable, section, ranks.device, QuietLog())
+        self.strategy.adopt(self.optimizer)
         self.norms: list[float] = []
 
     def train(self, steps: range, *, skip: float = 0.0, accumulate: int = 1) -> None:
@@ -93,12 +94,12 @@ class Training:
                 with context:
                     loss = torch.nn.functional.cross_entropy(self.strategy.module(ids), (ids * 7 + 3) % 11)
                     # The mean over the ranks, whatever the strategy divides by.
-                    (loss * self.strategy.divisor / self.ranks.world_size).backward()
+                    self.strategy.backward(loss * self.strategy.divisor / self.ranks.world_size)
             gradients = self.strategy.gradients()
             norm = self.strategy.total_norm(gradients)
             self.norms.append(float(norm))
             torch._foreach_mul_(gradients, (0.5 / (norm + 1e-6)).clamp(max=1.0))
-            Precision().apply(self.optimizer, torch.tensor(skip))
+            Precision().apply(self.optimizer, torch.tensor(skip), self.strategy.own_step)
             self.strategy.share_update()
             self.strategy.drop_gradients()
 

@@ -137,7 +137,7 @@ def check_state(ranks: Ranks, ddp: Training, fsdp: Training, stage: int) -> None
             torch.testing.assert_close(whole, expected[name].detach(), rtol=1e-3, atol=1e-4, msg=name)
     again = Training(FsdpStrategy, ranks, stage)
     weights = {name: value.detach().clone() for name, value in model_tensors(ddp.strategy.model).items()}
-    load_weights(again.strategy.model, weights, "here", fill=again.strategy.fill)
+    load_weights(again.strategy.model, weights, "here", strategy=again.strategy)
     moments = {name: value.clone() for name, value in ddp.strategy.moments(ddp.optimizer).items()}
     load_moments(again.strategy, again.optimizer, moments.items(), "here")
     found = again.weights()
