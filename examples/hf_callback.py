@@ -30,19 +30,20 @@ class PacelineCallback(TrainerCallback):
         self._evaluation, self._is_evaluating = contextlib.ExitStack(), False
 
     def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
+        self._log_every = int(args.logging_steps)
         self._run = start_run(
             self._out,
             self._config,
             start_step=state.global_step,
             total_steps=state.max_steps,
-            log_every=int(args.logging_steps),
+            log_every=self._log_every,
         )
         self._samples = args.train_batch_size * args.gradient_accumulation_steps
 
     def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
         if not control.should_log:  # else on_log follows, and knows the loss
             self._step(state)
-        control.should_training_stop |= self._run.should_stop
+        control.should_training_stop |= self._should_stop(args, state)
 
     def on_log(
         self,
@@ -79,6 +80,16 @@ class PacelineCallback(TrainerCallback):
     def on_train_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
         self._step(state)
         self._run.finish()
+
+    def _should_stop(self, args: TrainingArguments, state: TrainerState) -> bool:
+        """The same on all ranks. On several hosts each sees the request at a step of its own: rank 0 decides, once per window."""
+        if self._run.is_one_host:
+            return self._run.should_stop
+        if state.global_step % self._log_every:
+            return False
+        asked = torch.tensor(int(self._run.should_stop), device=args.device)
+        torch.distributed.broadcast(asked, src=0)
+        return bool(asked.item())
 
     def _step(self, state: TrainerState, loss: Any = None, lr: Any = None, grad_norm: Any = None) -> None:
         if state.global_step > self._run.last_step:

@@ -66,7 +66,7 @@ class PacelineCallback(Callback):
             epoch, loss = trainer.current_epoch, outputs["loss"]
             self._run.step(loss, samples=self._samples, step=trainer.global_step, epoch=epoch, lr=lr)
             self._samples = 0
-        trainer.should_stop = trainer.should_stop or self._run.should_stop
+            trainer.should_stop = self._should_stop(trainer, pl_module) or trainer.should_stop
         self._enter("data")
 
     def on_validation_start(self, trainer: lightning.Trainer, pl_module: lightning.LightningModule) -> None:
@@ -87,6 +87,16 @@ class PacelineCallback(Callback):
     ) -> None:
         if hasattr(self, "_run"):
             self._run.finish(error=exception)
+
+    def _should_stop(self, trainer: lightning.Trainer, pl_module: lightning.LightningModule) -> bool:
+        """The same on all ranks. On several hosts each sees the request at a step of its own: rank 0 decides, once per window."""
+        if self._run.is_one_host:
+            return self._run.should_stop
+        if trainer.global_step % trainer.log_every_n_steps:
+            return False
+        asked = torch.tensor(int(self._run.should_stop), device=pl_module.device)
+        torch.distributed.broadcast(asked, src=0)
+        return bool(asked.item())
 
     def _enter(self, phase: str) -> None:
         self._phase.close()

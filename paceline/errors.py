@@ -51,6 +51,11 @@ class PacelineError(Exception):
         self.problems: tuple[Problem, ...] = tuple(problems) or (Problem(what, where, do),)
         super().__init__("\n".join(p.what for p in self.problems))
 
+    def __str__(self) -> str:
+        """Everything, for a traceback: Python itself writes the name of the class before it."""
+        blocks = ["\n".join(problem.lines()) for problem in self.problems]
+        return blocks[0] if len(blocks) == 1 else "\n".join([f"{len(blocks)} problems:", *blocks])
+
     def render(self) -> str:
         """The text a person reads on the terminal: one block per problem, errors counted when there are several."""
         blocks = ["\n".join([f"{type(self).__name__}: {p.lines()[0]}", *p.lines()[1:]]) for p in self.problems]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import pickle
+import traceback
 
 import pytest
 
@@ -72,4 +74,12 @@ def test_several_problems_are_counted_and_all_shown() -> None:
         "  do:    do it",
         "ConfigError: three",
     ]
-    assert str(ConfigError(problems=[Problem("one"), Problem("two")])) == "one\ntwo"
+
+
+def test_a_traceback_says_everything_and_names_the_class_once() -> None:
+    one, two = Problem("one", "x", "do it"), Problem("two")
+    lines = "".join(traceback.format_exception_only(ConfigError(problems=[one]))).splitlines()
+    assert lines == ["paceline.errors.ConfigError: one", "  where: x", "  do:    do it"]
+    assert str(ConfigError(problems=[one, two])) == "2 problems:\none\n  where: x\n  do:    do it\ntwo"
+    again = pickle.loads(pickle.dumps(ConfigError("one", "x", "do it")))
+    assert again.problems == (one,), "as a process of a pool hands it on"

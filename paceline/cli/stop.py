@@ -21,6 +21,7 @@ from paceline.cli.ending import describe_ending
 from paceline.errors import PacelineError, UsageError
 from paceline.files import Lock, storage_error
 from paceline.telemetry.layout import RunLayout
+from paceline.telemetry.ownership import unannounced_end
 from paceline.telemetry.pulse import read_pulse
 from paceline.telemetry.reader import read_run
 from paceline.telemetry.run_file import Attempt, load_run_file
@@ -49,12 +50,12 @@ def _stop(run: Path, wait: bool) -> None:
     attempt = found.run.attempts[-1] if found.run.attempts else None
     if attempt is None or not is_running(layout):
         reason = f": {found.run.reason}" if found.run.reason and found.run.reason != found.run.state else ""
-        state = "its launcher was killed" if found.run.state == "running" else f"{found.run.state}{reason}"
+        state = unannounced_end(found.run) if found.run.state == "running" else f"{found.run.state}{reason}"
         raise UsageError(f"this run is not running ({state})", str(run), "there is nothing to stop")
     write_stop_request(layout.stop_request, attempt.attempt, "stop_command", "paceline stop")
     print(f"asked attempt {attempt.attempt} (process {attempt.owner_pid}) to stop")
     if wait:
-        _say_end(layout, _wait(layout, attempt))
+        _say_end(layout, _wait(layout, attempt), unannounced_end(found.run))
 
 
 @contextlib.contextmanager
@@ -94,10 +95,10 @@ def _wait(layout: RunLayout, attempt: Attempt) -> Attempt:
             print(f"waiting for the ranks to stop{where}", file=sys.stderr)
 
 
-def _say_end(layout: RunLayout, ended: Attempt) -> None:
+def _say_end(layout: RunLayout, ended: Attempt, unannounced: str) -> None:
     if ended.state not in ("stopped", "finished"):
         at = f" at step {ended.step:,}" if ended.step is not None else ""
-        reason = ended.reason or "its launcher was killed"
+        reason = ended.reason or unannounced
         what = f"the run did not stop as asked: it failed{at} ({reason})"
         do = f"see {layout.launcher_log.parent}"
         if is_running(layout):  # it was brought back in the moment in which it was asked

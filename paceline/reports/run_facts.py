@@ -98,6 +98,6 @@ def _read_checkpoints(run: Run, gaps: list[str]) -> tuple[list[Checkpoint], dict
         try:
             found.append(read_checkpoint(path))
         except UsageError as error:  # damaged, of a newer version, or taken away while we looked
-            gaps.append(f"checkpoints/{path.name}: {error}")
+            gaps.append(f"checkpoints/{path.name}: {error.problems[0].what}")
     links = {word: run.layout.checkpoints / word for word in LINKS}
     return found, {word: link.readlink().name for word, link in links.items() if link.is_symlink()}

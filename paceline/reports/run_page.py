@@ -15,6 +15,7 @@ from paceline.reports.curves import evaluation_charts, training_charts
 from paceline.reports.page import Charts, Note, Page, Part, Section, Table, Tone
 from paceline.reports.run_facts import RunFacts
 from paceline.reports.throughput import Spread, measure_throughput
+from paceline.telemetry.ownership import unannounced_end
 from paceline.telemetry.reader import Row
 
 _TONES: dict[str, Tone] = {"finished": "good", "stopped": "warning", "failed": "bad"}
@@ -52,7 +53,7 @@ def _state(facts: RunFacts) -> tuple[str, Tone]:
         reason = f": {run.reason}" if run.reason else ""
         return f"{run.state}{at}{reason}", _TONES.get(run.state, "plain")
     if facts.is_owned is False:
-        return "ended without a word: its launcher was killed", "bad"
+        return f"no end is recorded: {unannounced_end(run)}", "bad"
     steps = [beat["step"] for beat in facts.beats if isinstance(beat.get("step"), int)]
     at = f", at step {max(steps):,} by its heartbeats" if steps else ""
     return f"still running{at}" if facts.is_owned else f"running, as run.json says{at}", "plain"

@@ -11,6 +11,7 @@ from paceline.config.source import show
 from paceline.reports.amounts import UNKNOWN, count, counted, duration, figure, is_finite, moment, size, text
 from paceline.reports.page import Listing, Note, Part, Table
 from paceline.reports.run_facts import RunFacts
+from paceline.telemetry.ownership import unannounced_end
 from paceline.telemetry.reader import Row
 from paceline.telemetry.run_file import Attempt
 
@@ -52,7 +53,7 @@ def _attempt(facts: RunFacts, attempt: Attempt) -> tuple[str, ...]:
             ended, state = "", "running"
             took = f"{duration(facts.now - attempt.started)} so far" if is_finite(attempt.started) else UNKNOWN
         else:
-            ended, state = "not recorded", "its launcher was killed"
+            ended, state = "not recorded", unannounced_end(facts.run.run)
     ranks, exit_code = count(attempt.world_size), count(attempt.exit_code) if attempt.exit_code is not None else ""
     return (count(number), moment(attempt.started), took, ranks, count(start), reached, origin, ended, state, exit_code)
 

@@ -13,9 +13,11 @@ from paceline.errors import OccupiedError
 from paceline.files import Lock
 from paceline.telemetry.layout import RunLayout
 from paceline.telemetry.pulse import remove_pulse_directory
-from paceline.telemetry.run_file import RunFile, load_run_file
+from paceline.telemetry.run_file import SDK_RECIPE, RunFile, load_run_file
 
 OWNER_KILLED = "its launcher was killed"
+LOOP_KILLED = "the process ended without a word (killed, or os._exit)"
+"""of a foreign loop, which has no launcher of ours"""
 _FENCE_S = 10.0
 
 
@@ -57,12 +59,17 @@ def save_fenced(layout: RunLayout, run: RunFile) -> None:
         fence.release()
 
 
+def unannounced_end(run: RunFile) -> str:
+    """Why a run has no owner, though nobody wrote that it has ended."""
+    return LOOP_KILLED if run.recipe == SDK_RECIPE else OWNER_KILLED
+
+
 def close_earlier(run: RunFile) -> list[str]:
     """Ends the books of earlier attempts; what one says to the operator."""
     for attempt in run.attempts:
         remove_pulse_directory(Path(attempt.pulses))
         if attempt.state == "running":
-            attempt.state, attempt.reason, attempt.ended = "failed", OWNER_KILLED, None
+            attempt.state, attempt.reason, attempt.ended = "failed", unannounced_end(run), None
     if not run.attempts:
         return []
     last = run.attempts[-1]

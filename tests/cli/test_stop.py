@@ -147,6 +147,10 @@ def test_a_run_whose_launcher_was_killed(tmp_path: Path, capfd: pytest.CaptureFi
     run = load_run_file(tmp_path)
     assert run is not None
     assert not claim.layout.stop_request.exists()
+    run.recipe = "sdk"  # a loop of somebody else's has no launcher
+    run.save(claim.layout)
+    assert run_command(["stop", str(tmp_path)]) == 2
+    assert "the process ended without a word (killed, or os._exit)" in capfd.readouterr().err
 
 
 def test_what_is_no_run(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

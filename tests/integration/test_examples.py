@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
+from paceline.cli.main import run_command
 from paceline.telemetry.reader import Run, read_run
 from tests.integration.conftest import WITHOUT_GPU, Zygote
 
@@ -55,6 +58,45 @@ def run_example(name: str, *arguments: str, cwd: Path) -> None:
     command = [sys.executable, str(EXAMPLES / name), *arguments]
     done = subprocess.run(command, capture_output=True, text=True, timeout=110, cwd=cwd, env=environment, check=False)
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize(
+    ("module", "name", "more"),
+    [("transformers", "hf_callback.py", []), ("lightning", "lightning_callback.py", ["--devices", "2"])],
+)
+def test_trainers_of_others_on_two_hosts_stop_at_one_step(
+    tmp_path: Path, module: str, name: str, more: list[str]
+) -> None:
+    """Two processes here, each of which is told that it is alone on its host: then nothing but a collective keeps them in step."""
+    pytest.importorskip(module, reason=f"{module} is not installed; `pip install -e '.[examples]'` brings it")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    common = {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+    common |= {"TORCHELASTIC_RUN_ID": "test", "PYTHONPATH": str(ROOT), "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, str(EXAMPLES / name), "--out", "run", "--steps", "1000000", *more]
+    ranks = []
+    try:
+        for rank in range(2):
+            environment = WITHOUT_GPU | common | {"RANK": str(rank), "LOCAL_RANK": str(rank), "GROUP_RANK": "0"}
+            with open(tmp_path / f"console_{rank}.log", "w") as console:
+                ranks.append(subprocess.Popen(command, stdout=console, stderr=console, cwd=tmp_path, env=environment))
+        metrics, deadline = tmp_path / "run" / "metrics.csv", time.monotonic() + 100
+        while not metrics.exists() and time.monotonic() < deadline and all(rank.poll() is None for rank in ranks):
+            time.sleep(0.05)
+        assert metrics.exists(), [path.read_text() for path in tmp_path.glob("console_*.log")]
+        assert run_command(["stop", str(tmp_path / "run")]) == 0
+        codes = [rank.wait(timeout=60) for rank in ranks]
+    finally:
+        for rank in ranks:
+            rank.kill()
+            rank.wait()
+    assert codes == [0, 0], [path.read_text() for path in tmp_path.glob("console_*.log")]
+    found = read_run(tmp_path / "run")
+    assert (found.run.state, found.run.reason) == ("stopped", "stop_command")
+    assert [found.beats(rank)[-1]["step"] for rank in range(2)] == [found.run.attempts[0].step] * 2
 
 
 @pytest.mark.slow

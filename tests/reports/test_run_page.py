@@ -117,6 +117,11 @@ def test_a_run_without_an_end(is_owned: bool | None, says: str, tone: str) -> No
     page = build_run_page(build_facts(state="running", is_owned=is_owned, beats=beats, attempts=[attempt]), 50)
     assert says in page.subtitle
     assert page.tone == tone
+    facts = build_facts(state="running", is_owned=is_owned, beats=beats, attempts=[attempt])
+    facts.run.run.recipe = "sdk"
+    foreign = build_run_page(facts, 50)
+    assert ("the process ended without a word (killed, or os._exit)" in foreign.subtitle) == (is_owned is False)
+    assert ("without a word" in table(foreign, "Attempts")[0]["why"]) == (is_owned is False)
     (rank,) = table(page, "Ranks")
     assert (rank["step"], rank["step p50 ms"], rank["step p90 ms"], rank["wait ms"]) == ("33", "7.0000", "?", "0.50000")
     assert "There is no result" in notes(page)

@@ -295,4 +295,6 @@ def _moment(state: TrainState | None) -> tuple[int, int | None] | None:
 
 
 def _reason(error: Exception) -> str:
+    if isinstance(error, PacelineError):
+        return error.problems[0].what
     return (error.strerror if isinstance(error, OSError) else None) or str(error)

@@ -28,7 +28,7 @@ from paceline.telemetry.pulse import create_pulse_directory, remove_pulse_direct
 from paceline.telemetry.run_file import SDK_RECIPE, Attempt, RunFile, load_run_file
 from paceline.telemetry.sdk.agreement import Agreement
 from paceline.telemetry.sdk.ranks import Rank
-from paceline.telemetry.sdk.settings import differing, flatten, identify, read_lines, to_yaml
+from paceline.telemetry.sdk.settings import differing, flatten, identify, identity_value, read_lines, to_yaml
 
 _ANOTHER = "give start_run another directory"
 
@@ -111,7 +111,8 @@ def _check_same_run(layout: RunLayout, run: RunFile, description: Description) -
         raise OccupiedError(what, str(layout.root), _ANOTHER)
     may_change = {*description.may_change, *run.identity.get("may_change", ())}
     new = identify(description.settings, may_change)["values"]
-    changes = differing(run.identity.get("values", {}), new, may_change)
+    old = {key: identity_value(value) for key, value in run.identity.get("values", {}).items()}
+    changes = differing(old, new, may_change)
     if changes:
         lines = [f"{key}: {old!r} → {new!r}" for key, old, new in changes]
         what = "\n    ".join(["the directory belongs to another run; different are:", *lines])

@@ -14,6 +14,8 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, NoReturn
 
+from paceline.errors import PacelineError
+
 
 @dataclass(frozen=True)
 class Ending:
@@ -29,30 +31,44 @@ class Ending:
 FINISHED = Ending("finished", "length")
 
 
-def explain(error: BaseException) -> Ending:
-    """The ending that an exception which leaves the loop means."""
+def explain(error: object) -> Ending:
+    """The ending that an exception which leaves the loop means, or whatever else somebody calls an error."""
+    if not isinstance(error, BaseException):
+        return _failed("Error", _text(error) or "an error without a word", 1)
     if isinstance(error, KeyboardInterrupt):
         return Ending("stopped", "ctrl_c", 130)
     if isinstance(error, SystemExit):
         return explain_exit(error.code)
-    text = f"{type(error).__name__}: {error}".rstrip(": ")
-    failure = {
-        "error": type(error).__name__,
-        "exit_code": 1,
-        "problems": [{"what": text, "where": _place(error), "do": ""}],
-        "traceback": "".join(traceback.format_exception(error)),
-    }
-    return Ending("failed", text.splitlines()[0], 1, failure)
+    name = type(error).__name__
+    said = error.problems[0].what if isinstance(error, PacelineError) else _text(error)
+    trace = "".join(traceback.format_exception(error))
+    return _failed(name, f"{name}: {said}".rstrip(": "), 1, where=_place(error), traceback=trace)
 
 
 def explain_exit(code: object) -> Ending:
     """The ending that sys.exit with this argument means."""
     if code is None or code == 0:
         return FINISHED
-    exit_code = code if isinstance(code, int) else 1
-    text = f"SystemExit: {code}"
-    failure = {"error": "SystemExit", "exit_code": exit_code, "problems": [{"what": text, "where": "", "do": ""}]}
+    return _failed("SystemExit", f"SystemExit: {_text(code)}", code if isinstance(code, int) else 1)
+
+
+def describe_reason(reason: object) -> str:
+    """Why a training ended, as run.json says it."""
+    return _text(reason) or FINISHED.reason
+
+
+def _failed(name: str, text: str, exit_code: int, where: str = "", **more: str) -> Ending:
+    problems = [{"what": text, "where": where, "do": ""}]
+    failure = {"error": name, "exit_code": exit_code, "problems": problems, **more}
     return Ending("failed", text.splitlines()[0], exit_code, failure)
+
+
+def _text(value: object) -> str:
+    """In its own words, if it has any: an object may fail even at that, and the loop has not asked to hear of it."""
+    try:
+        return str(value).strip()
+    except Exception:
+        return f"{type(value).__name__} without words"
 
 
 def _place(error: BaseException) -> str:

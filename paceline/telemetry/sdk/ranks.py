@@ -40,6 +40,13 @@ def find_rank(rank: int | None = None, world_size: int | None = None, environ: M
     else:
         given, where = (_text(rank), _text(world_size)), "start_run(rank=…, world_size=…)"
     found = [int(text) if text is not None and text.isdecimal() else None for text in given]
+    if None in given:
+        names = ("RANK", "WORLD_SIZE") if where == "the environment" else ("rank", "world_size")
+        missing, there = (
+            (names[0], f"{names[1]}={given[1]}") if given[0] is None else (names[1], f"{names[0]}={given[0]}")
+        )
+        what = f"{missing} is missing: {there} alone does not say which of the ranks this is"
+        raise UsageError(what, where, "give both, or neither for one process; torchrun sets RANK and WORLD_SIZE")
     if found[0] is None or found[1] is None or found[0] >= found[1]:
         what = f"rank {given[0]} of {given[1]} is no place among ranks"
         raise UsageError(what, where, "give both, as numbers, with 0 <= rank < world_size")

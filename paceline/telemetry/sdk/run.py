@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import os
 import weakref
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -20,18 +20,20 @@ from typing import Any
 from paceline.telemetry.layout import RunLayout
 from paceline.telemetry.pulse import PHASES
 from paceline.telemetry.sdk.claim import SdkClaim
-from paceline.telemetry.sdk.ending import Ending, ExitWatch, explain
+from paceline.telemetry.sdk.ending import Ending, ExitWatch, describe_reason, explain
 from paceline.telemetry.sdk.link import Link
 from paceline.telemetry.sdk.memory import gpu_in_use, memory_gib
 from paceline.telemetry.sdk.ranks import Rank
 from paceline.telemetry.sdk.rows import metric_name
 from paceline.telemetry.sdk.scribe import LOG
 from paceline.telemetry.sdk.stopwatch import Stopwatch, Window
-from paceline.telemetry.sdk.tally import Tally, read_number
+from paceline.telemetry.sdk.tally import Tally, read_number, read_whole
 from paceline.telemetry.stop_request import EXIT_CODES
 
 _OWN_KINDS = {"start", "resume", "restart", "plan", "evaluation", "baseline", "failure", "end"}
 _HEAD = {"v", "time", "attempt", "source", "kind"}
+Begin = Callable[[int], int | None]
+"""Told the step that the attempt begins after, with its first step; says how many samples came before, where that is known."""
 _LIVING: weakref.WeakSet[TrackedRun] = weakref.WeakSet()
 
 
@@ -58,7 +60,11 @@ class TrackedRun:
         self._link = Link(layout, rank, claim, heartbeat_s, self._beat) if is_writing else None
         self._log_every = log_every
         self._next_close = (start_step // log_every + 1) * log_every
-        self._closed_step = start_step
+        self._window_steps = 0
+        """calls of `step` since the last row"""
+        self._has_begun = start_step > 0
+        self._begin: Begin | None = None
+        """asked with the first step, where nobody gave a start_step"""
         self._tally = Tally(rank.world_size, start_samples, self._say)
         self._last: dict[str, Any] = {}
         self._stopwatch = Stopwatch()
@@ -69,6 +75,11 @@ class TrackedRun:
         _LIVING.add(self)
         if self._link is not None:
             self._link.start()
+
+    @property
+    def is_one_host(self) -> bool:
+        """Whether all ranks are on one host, where `should_stop` tells them at the same step; else they have to agree on it."""
+        return self._rank.is_one_host
 
     @property
     def attempt(self) -> int | None:
@@ -94,19 +105,21 @@ class TrackedRun:
         if self._is_over:
             return
         try:
-            number = self.last_step + 1 if step is None else int(step)
+            number = read_whole("step", step, self._say) if step is not None else None
+            number = self.last_step + 1 if number is None else number
             if number <= self.last_step:
                 self._say_backwards(number)
                 return
-            self._tally.keep(loss, lr, grad_norm)
-            if epoch is not None:
-                self._tally.epoch = int(epoch)
+            if not self._has_begun:
+                self._begin_at(number - 1)
+            self._keep(loss, lr, grad_norm, epoch)
             is_closing = number >= self._next_close
             if is_closing:
                 self._tally.read_loss()  # before the clock is read: by then the device has done its work
-            is_timed = self._stopwatch.end_step(number - self.last_step)
-            self._tally.count(samples, global_samples, units, is_timed=is_timed)
+            is_timed = self._stopwatch.end_step()
+            self._window_steps += 1
             self.last_step = number
+            self._tally.count(samples, global_samples, units, is_timed=is_timed)
             if is_closing:
                 self._close_window()
             if self._link is not None and self._link.pulse is not None:
@@ -178,9 +191,9 @@ class TrackedRun:
         self._was_told = self._was_told or is_told
         return is_told
 
-    def finish(self, reason: str = "length", *, error: BaseException | None = None) -> None:
+    def finish(self, reason: str = "length", *, error: BaseException | str | None = None) -> None:
         """The training has ended: by its length, or say why (early_stop); or with an error. A second call does nothing."""
-        self._finish(Ending("finished", reason) if error is None else explain(error))
+        self._finish(Ending("finished", describe_reason(reason)) if error is None else explain(error))
 
     def __enter__(self) -> TrackedRun:
         return self
@@ -194,7 +207,7 @@ class TrackedRun:
         if self._is_over:
             return
         try:
-            if self.last_step > self._closed_step:
+            if self._window_steps:
                 self._tally.read_loss()
                 self._close_window()
         except Exception as error:
@@ -211,8 +224,8 @@ class TrackedRun:
 
     def _close_window(self) -> None:
         window, gpu = self._stopwatch.close_window(), gpu_in_use()
-        row, counted = self._tally.close(self.last_step, self.last_step - self._closed_step)
-        self._closed_step = self.last_step
+        row, counted = self._tally.close(self.last_step, self._window_steps)
+        self._window_steps = 0
         self._next_close = (self.last_step // self._log_every + 1) * self._log_every
         link = self._link
         if link is None:
@@ -238,6 +251,24 @@ class TrackedRun:
         pulse = self._link.pulse if self._link is not None else None
         step, phase = (pulse.step, pulse.phase) if pulse is not None else (self.last_step, "step")
         return {"step": step, "phase": phase, **self._last}
+
+    def _begin_at(self, start_step: int) -> None:
+        """Nobody said where the attempt begins: its first step does. On every rank alike, so that their windows end together."""
+        self._has_begun = True
+        self._next_close = (start_step // self._log_every + 1) * self._log_every
+        if self._begin is not None:
+            self._tally.begin(self._begin(start_step))
+            self._begin = None
+
+    def _keep(self, loss: Any, lr: Any, grad_norm: Any, epoch: Any) -> None:
+        """A value that is none costs itself, not the step."""
+        try:
+            self._tally.keep(loss, lr, grad_norm)
+        except Exception as error:
+            self._say("number loss", f"loss cannot be kept, and is left out: {type(error).__name__}: {error}")
+        if epoch is not None:
+            found = read_whole("epoch", epoch, self._say)
+            self._tally.epoch = self._tally.epoch if found is None else found
 
     def _say_backwards(self, number: int) -> None:
         text = f"step {number} after step {self.last_step} is left out: steps are counted as they end, from 1, and only grow"

@@ -84,6 +84,9 @@ class Scribe:
         self._jobs.put(None)
         if self._thread.is_alive():
             self._thread.join(_CLOSE_S)
+        if self._thread.is_alive():
+            left = self._jobs.qsize()
+            LOG.warning("after %g s not everything about this run is written: %d records are left", _CLOSE_S, left)
 
     def _run(self) -> None:
         self._try(self._look)  # what is handed over first has somewhere to go
@@ -108,6 +111,8 @@ class Scribe:
             job = self._jobs.get()
             if job is not None:
                 self._try(job)
+        if self._num_lost:
+            LOG.warning("%d records about this run are missing: they could not be written", self._num_lost)
         for writer in (self.events, self._beats):
             if writer is not None:
                 writer.close()

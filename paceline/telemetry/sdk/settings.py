@@ -21,6 +21,7 @@ from paceline.telemetry.run_file import SDK_RECIPE
 
 _PLAIN_KEY = re.compile(r"[A-Za-z_][\w.-]*")
 _NOT_PLAIN = {"null", "true", "false", "yes", "no", "on", "off", "y", "n"}
+_MOST_DEEP = 100
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 
 
@@ -29,11 +30,20 @@ def plain_settings(config: Any) -> dict[str, Any]:
 
     As every configuration it names its recipe, unless it has a key of that name for something else.
     """
-    plain = _plain({} if config is None else config)
+    plain = _plain({} if config is None else config, "", ())
     if not isinstance(plain, dict):
         what = f"a configuration is a dictionary, not {type(config).__name__}"
         raise ConfigError(what, "start_run(config=…)", "give a dictionary, a dataclass, or vars(arguments)")
     return {"recipe": SDK_RECIPE} | plain
+
+
+def identity_value(value: Any) -> Any:
+    """The value as run.json compares it: JSON has no number that is not finite, and one of them does not equal itself."""
+    if isinstance(value, dict):
+        return {key: identity_value(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [identity_value(item) for item in value]
+    return _scalar(value) if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def flatten(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -49,7 +59,7 @@ def flatten(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 def identify(settings: Mapping[str, Any], may_change: Collection[str]) -> dict[str, Any]:
     """What makes this run this run: every value, but for those that may change from one attempt to the next."""
-    values = {key: value for key, value in flatten(settings).items() if not _is_covered(key, may_change)}
+    values = {k: identity_value(value) for k, value in flatten(settings).items() if not _is_covered(k, may_change)}
     canonical = json.dumps(values, sort_keys=True, separators=(",", ":"))
     return {
         "fingerprint": hashlib.sha256(canonical.encode()).hexdigest(),
@@ -61,7 +71,14 @@ def identify(settings: Mapping[str, Any], may_change: Collection[str]) -> dict[s
 def check_may_change(may_change: Collection[str], settings: Mapping[str, Any]) -> None:
     """Every name must be a key or a section of the configuration."""
     keys = flatten(settings)
+    if isinstance(may_change, str) or not isinstance(may_change, Collection):
+        what = f"may_change={may_change!r} is not a list of names"
+        do = f"write may_change=[{may_change!r}]" if isinstance(may_change, str) else "write may_change=['epochs']"
+        raise ConfigError(what, "start_run(may_change=…)", do)
     for name in may_change:
+        if not isinstance(name, str):
+            do = "name keys of the configuration, with dots for sections"
+            raise ConfigError(f"{name!r} in may_change is not the name of a key", "start_run(may_change=…)", do)
         if not any(_is_covered(key, [name]) for key in keys):
             near = difflib.get_close_matches(name, keys, 1)
             do = f"write {near[0]!r}" if near else "name keys of the configuration, with dots for sections"
@@ -99,21 +116,44 @@ def _is_covered(key: str, names: Collection[str]) -> bool:
     return any(key == name or key.startswith(f"{name}.") for name in names)
 
 
-def _plain(value: Any) -> Any:
-    if isinstance(value, bool) or value is None or type(value) in (int, float, str):
+def _plain(value: Any, key: str, around: tuple[int, ...]) -> Any:
+    """`key` is the dotted one of the value, `around` are the objects that it lies in."""
+    if isinstance(value, bool) or value is None or type(value) in (int, float):
         return value
+    if id(value) in around or len(around) > _MOST_DEEP:
+        what = f"the configuration contains itself at {key!r}, or lies more than {_MOST_DEEP} sections deep"
+        raise ConfigError(what, "start_run(config=…)", "leave that out, or give a name for it")
+    around = (*around, id(value))
     if isinstance(value, Mapping):
-        return {str(key): _plain(item) for key, item in value.items()}
+        return {_readable(name, key): _plain(item, _join(key, name), around) for name, item in value.items()}
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {field.name: _plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
+        names = [field.name for field in dataclasses.fields(value)]
+        return {name: _plain(getattr(value, name), _join(key, name), around) for name in names}
     if isinstance(value, (list, tuple)):
-        return [_plain(item) for item in value]
+        return [_plain(item, key, around) for item in value]
     if isinstance(value, (set, frozenset)):
-        return sorted((_plain(item) for item in value), key=str)
+        return sorted((_plain(item, key, around) for item in value), key=str)
     if type(value).__name__ == "Namespace" and hasattr(value, "__dict__"):
-        return _plain(vars(value))
+        return _plain(vars(value), key, around)
+    if type(value) is str:
+        return _readable(value, key)
     # An address in memory is another one at every start, and would make it another run.
-    return _ADDRESS.sub("", str(value))
+    return _ADDRESS.sub("", _readable(value, key))
+
+
+def _join(key: str, name: object) -> str:
+    return f"{key}.{name}" if key else str(name)
+
+
+def _readable(value: object, key: str) -> str:
+    """Its text, which a file must be able to hold."""
+    try:
+        text = str(value)
+        text.encode()
+    except Exception as error:
+        what = f"{key or 'a key'} of the configuration has no text that can be written: {type(error).__name__}: {error}"
+        raise ConfigError(what, "start_run(config=…)", "give another value, or leave it out") from error
+    return text
 
 
 def _lines(settings: Mapping[str, Any], indent: str) -> Iterator[str]:

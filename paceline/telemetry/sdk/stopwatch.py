@@ -72,19 +72,15 @@ class Stopwatch:
         self._count(now)
         self.phase, self._since = self._outer.pop(), now
 
-    def end_step(self, count: int = 1) -> bool:
-        """A step, or so many since the last call, has ended. Whether it is known how long it took."""
+    def end_step(self) -> bool:
+        """A step has ended. Whether it is known how long it took."""
         now = time.perf_counter()
         if self.phase is not None:
             self._count(now)
             self._since = now
         is_known = self._began is not None
         if self._began is not None:
-            spent = now - self._began - self._paused_s
-            if count == 1:
-                self._steps_s.append(spent)
-            else:
-                self._steps_s += [spent / count] * count
+            self._steps_s.append(now - self._began - self._paused_s)
         self._began, self._paused_s = now, 0.0
         return is_known
 

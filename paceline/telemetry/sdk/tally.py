@@ -6,11 +6,13 @@ for a device. Counts are added up at once.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from typing import Any
 
 Say = Callable[[str, str], None]
+_TOO_LARGE = 2**63
 
 
 def read_number(name: str, value: Any, say: Say) -> float | None:
@@ -22,6 +24,19 @@ def read_number(name: str, value: Any, say: Say) -> float | None:
     except Exception as error:
         say(f"number {name}", f"{name} is not one number, and is left out: {type(error).__name__}: {error}")
         return None
+
+
+def read_whole(name: str, value: Any, say: Say) -> int | None:
+    """The value as a whole number from 0, such as a pulse can hold; None where it is none, which is said once."""
+    try:
+        number = int(value)
+    except Exception as error:
+        say(f"number {name}", f"{name} is not a whole number, and is left out: {type(error).__name__}: {error}")
+        return None
+    if not 0 <= number < _TOO_LARGE:
+        say(f"number {name}", f"{name}={number} is left out: it must be from 0 to {_TOO_LARGE - 1}")
+        return None
+    return number
 
 
 class Tally:
@@ -45,10 +60,15 @@ class Tally:
 
     def keep(self, loss: Any, lr: Any, grad_norm: Any) -> None:
         """The values of the last step that has ended."""
+        self._loss, self._lr, self._grad_norm = None, lr, grad_norm
         if loss is not None and type(loss) is not float:
             detach = getattr(loss, "detach", None)  # what is kept until the next step must not keep its graph
             loss = loss if detach is None else detach()
-        self._loss, self._lr, self._grad_norm = loss, lr, grad_norm
+        self._loss = loss
+
+    def begin(self, samples: int | None) -> None:
+        """How many samples came before the first step, where that is known only now."""
+        self._samples = samples
 
     def read_loss(self) -> None:
         """Waits for the device, if the loss is on one."""
@@ -93,4 +113,8 @@ class Tally:
                 self._samples += int(total)
 
     def _amount(self, name: str, value: Any) -> float | None:
-        return value if type(value) is int else read_number(name, value, self._say)
+        number = value if type(value) is int else read_number(name, value, self._say)
+        if number is None or (0 <= number < math.inf):
+            return number
+        self._say(f"number {name}", f"{name}={number} is left out: it must not be negative, nor endless")
+        return None

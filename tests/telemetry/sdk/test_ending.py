@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from paceline.telemetry.ownership import OWNER_KILLED
+from paceline.telemetry.ownership import LOOP_KILLED
 from paceline.telemetry.reader import Run, read_run
 
 pytestmark = pytest.mark.timeout(60)
@@ -31,6 +31,7 @@ def run_python(code: str, out: Path) -> tuple[int, str, Run]:
 
 
 BLOCK = "with run:\n    "
+WORDLESS = "class Odd(Exception):\n    def __str__(self): 1 / 0\n"
 CTRL_C = "os.kill(os.getpid(), signal.SIGINT); run.step(); run.step()"
 FINISHED = ("finished", "length", 0)
 
@@ -47,6 +48,13 @@ FINISHED = ("finished", "length", 0)
         ("sys.exit(3)", 3, ("failed", "SystemExit: 3", 3)),
         ("sys.exit('no data')", 1, ("failed", "SystemExit: no data", 1)),
         ("try: sys.exit(3)\nexcept SystemExit: run.step()", 0, FINISHED),
+        ("run.finish(3)", 0, ("finished", "3", 0)),
+        ("run.finish(error='no data\\nat all')", 0, ("failed", "no data", 1)),
+        ("run.finish(error=7)", 0, ("failed", "7", 1)),
+        ("run.finish(error='')", 0, ("failed", "an error without a word", 1)),
+        (WORDLESS + "run.finish(Odd())", 0, ("finished", "Odd without words", 0)),
+        (WORDLESS + "raise Odd", 1, ("failed", "Odd: Odd without words", 1)),
+        ("from paceline.errors import UsageError\nraise UsageError('a', 'b', 'c')", 1, ("failed", "UsageError: a", 1)),
         (BLOCK + "run.step()", 0, FINISHED),
         (BLOCK + "raise RuntimeError()", 1, ("failed", "RuntimeError", 1)),
         (BLOCK + "raise SystemExit(4)", 4, ("failed", "SystemExit: 4", 4)),
@@ -65,7 +73,7 @@ def test_run_json_says_how_it_ended(tmp_path: Path, code: str, exit_code: int, e
     assert not Path(attempt.pulses).exists()
     failures = found.events_of("failure")
     if expected[0] == "failed":
-        assert (failures[0]["problems"][0]["what"], failures[0]["rank"]) == (expected[1], 0)
+        assert (failures[0]["problems"][0]["what"].splitlines()[0], failures[0]["rank"]) == (expected[1], 0)
         assert found.events_of("end") == []
     else:
         assert failures == []
@@ -104,6 +112,6 @@ signal.pause()
     assert pulses.exists()
     _, _, found = run_python("run.finish()", tmp_path)
     os.kill(int(pid.split()[-1]), signal.SIGKILL)  # Python may warn of the fork before
-    assert [(a.state, a.reason) for a in found.run.attempts] == [("failed", OWNER_KILLED), ("finished", "length")]
+    assert [(a.state, a.reason) for a in found.run.attempts] == [("failed", LOOP_KILLED), ("finished", "length")]
     assert not pulses.exists()
-    assert found.events_of("note")[0]["what"] == f"attempt 1 of this run ended (failed: {OWNER_KILLED})"
+    assert found.events_of("note")[0]["what"] == f"attempt 1 of this run ended (failed: {LOOP_KILLED})"

@@ -52,9 +52,19 @@ def test_what_is_given_comes_before_the_environment() -> None:
     assert find_rank(0, 3, TORCHRUN).world_size == 3
 
 
-@pytest.mark.parametrize("given", [(1, None), (None, 2), (2, 2), (-1, 2)])
-def test_half_a_place_is_refused(given: tuple[int | None, int | None]) -> None:
+@pytest.mark.parametrize("given", [(2, 2), (-1, 2)])
+def test_a_rank_beyond_the_others_is_refused(given: tuple[int, int]) -> None:
     with pytest.raises(UsageError, match="no place among ranks"):
         find_rank(*given, environ={})
-    with pytest.raises(UsageError, match="rank 0 of None"):
-        find_rank(environ={"RANK": "0"})
+
+
+def test_half_a_place_is_refused_by_the_name_of_the_other_half() -> None:
+    for given, missing in (((1, None), "world_size is missing: rank=1"), ((None, 2), "rank is missing: world_size=2")):
+        with pytest.raises(UsageError, match=missing):
+            find_rank(*given, environ={})
+    for environ, missing in (
+        ({"RANK": "0"}, "WORLD_SIZE is missing: RANK=0"),
+        ({"WORLD_SIZE": "2"}, "RANK is missing: WORLD_SIZE=2"),
+    ):
+        with pytest.raises(UsageError, match=missing):
+            find_rank(environ=environ)

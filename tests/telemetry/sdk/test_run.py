@@ -142,6 +142,89 @@ def test_a_further_attempt_goes_on_where_the_caller_says(tmp_path: Path) -> None
     assert read_run(tmp_path).metrics[-1]["samples"] is None
 
 
+def test_the_first_step_says_where_an_attempt_begins_that_was_not_told(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with start_run(tmp_path, CONFIG, log_every=2) as run:
+        train(run, 7)
+    start_run(tmp_path, CONFIG).finish()  # without a step it has replaced nothing
+    with start_run(tmp_path, CONFIG, log_every=2) as run:
+        for step in (5, 6, 7):
+            run.step(loss=1.0, samples=4, step=step)
+    found = read_run(tmp_path)
+    rows = [(row["attempt"], row["step"], row["samples"], row["window_steps"]) for row in found.metrics]
+    assert rows == [(1, 2, 8, 2), (1, 4, 16, 2), (3, 6, 24, 2), (3, 7, 28, 1)]
+    assert [plan["start_step"] for plan in found.events_of("plan")] == [0, 4]
+    assert found.events_of("note", attempt=3)[-1]["what"] == "goes on from step 4"
+    assert caplog.records == []
+    with start_run(tmp_path, CONFIG, log_every=2) as run:
+        train(run, 3)
+    said = [record.getMessage() for record in caplog.records]
+    assert said == ["the run had reached step 7; this attempt begins anew at step 0; give start_step=7 to go on"]
+    found = read_run(tmp_path)
+    assert [event["what"] for event in found.events_of("warning")] == said
+    assert [(row["attempt"], row["step"], row["samples"]) for row in found.metrics] == [(4, 2, 8), (4, 3, 12)]
+
+
+def test_a_jump_costs_nothing(tmp_path: Path) -> None:
+    with start_run(tmp_path, log_every=10) as run:
+        run.step(loss=1.0, step=1)
+        run.step(loss=1.0, step=20_000_000)
+        assert len(run._stopwatch._steps_s) <= 1
+        run.step(loss=1.0, step=2**63 - 1)
+    rows = [(row["step"], row["window_steps"]) for row in read_run(tmp_path).metrics]
+    assert rows == [(20_000_000, 2), (2**63 - 1, 1)]
+
+
+def test_a_writer_that_does_not_come_to_an_end_is_said(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scribe, "_CLOSE_S", 0.05)
+    run, gate = start_run(tmp_path), threading.Event()
+    run._link.scribe.hand(lambda: gate.wait(PATIENCE_S) and None)
+    run.step(loss=1.0)
+    run.finish()
+    assert "not everything about this run is written" in caplog.text
+    gate.set()
+    run._link.scribe._thread.join(PATIENCE_S)
+    assert read_run(tmp_path).metrics[-1]["step"] == 1
+
+
+def test_a_wrong_value_costs_itself_and_not_the_step(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    class Stubborn:
+        def detach(self) -> None:
+            raise RuntimeError("no")
+
+    with start_run(tmp_path, log_every=1) as run:
+        for _ in range(2):
+            run.step(1.0, epoch="first", samples=-3)
+            run.step(2.0, step="x", samples=2)
+            run.step(3.0, step=2**63, samples=math.nan, units=-1)
+            run.step(Stubborn(), epoch=1, samples=2, global_samples=math.inf)
+    found = read_run(tmp_path)
+    assert [(row["step"], row["loss"]) for row in found.metrics] == [
+        *((1, 1.0), (2, 2.0), (3, 3.0), (4, None)),
+        *((5, 1.0), (6, 2.0), (7, 3.0), (8, None)),
+    ]
+    assert [row["epoch"] for row in found.metrics] == [None] * 3 + [1] * 5
+    assert found.metrics[-1]["samples"] == 4
+    said = [record.getMessage() for record in caplog.records]
+    parts = ["epoch is not a whole", "samples=-3 is left out", "step is not a whole", "units=-1", "loss cannot be"]
+    assert [sum(part in text for text in said) for part in [*parts, "global_samples=inf"]] == [1] * 6, said
+    assert len(said) == 6
+    assert [event["what"] for event in found.events_of("warning")] == said
+
+
+def test_a_configuration_with_nan_is_the_same_run_again(tmp_path: Path) -> None:
+    for attempt in (1, 2):
+        with start_run(tmp_path, {"clip": math.nan, "most": math.inf}) as run:
+            assert run.attempt == attempt
+    assert "NaN" not in (tmp_path / "run.json").read_text()
+    assert "Infinity" not in (tmp_path / "run.json").read_text()
+    with pytest.raises(OccupiedError, match=r"clip: '\.nan' → 1\.0"):
+        start_run(tmp_path, {"clip": 1.0, "most": math.inf})
+
+
 def test_another_runs_directory_is_refused(tmp_path: Path) -> None:
     native = tmp_path / "native"
     native.mkdir()
@@ -187,12 +270,36 @@ def test_the_native_launcher_refuses_it_in_turn(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "wrong",
-    [{"start_step": -1}, {"log_every": 0}, {"may_change": ["no"]}, {"rank": 1}, {"config": [1]}, {"heartbeat_s": -2}],
+    [
+        {"start_step": -1},
+        {"start_step": "x"},
+        {"start_samples": 1.5},
+        {"total_steps": 2**63},
+        {"log_every": 0},
+        {"log_every": 2.5},
+        {"may_change": ["no"]},
+        {"may_change": "abc", "config": {"a": 1, "b": 2, "c": 3}},
+        {"rank": 1},
+        {"config": [1]},
+        {"config": {"x": "\ud800"}},
+        {"name": "\ud800"},
+        {"unit": 3},
+        {"heartbeat_s": -2},
+        {"heartbeat_s": "5"},
+        {"heartbeat_s": math.nan},
+    ],
 )
 def test_what_cannot_be_is_refused_before_anything_is_written(tmp_path: Path, wrong: dict) -> None:
-    with pytest.raises(UsageError):
+    with pytest.raises(UsageError) as caught:
         start_run(tmp_path / "a", **wrong)
+    (problem,) = caught.value.problems
+    assert problem.what
+    assert problem.where.startswith("start_run")
+    assert problem.do
     assert not (tmp_path / "a").exists()
+    for out in (7, "a\0b", "\ud800"):
+        with pytest.raises(UsageError, match="is not a path"):
+            start_run(out)
 
 
 def test_mistakes_in_the_loop_are_said_once_and_do_not_stop_it(

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import json
 import math
 from pathlib import Path
 
@@ -54,6 +55,33 @@ def test_every_yaml_reads_the_same_values_back() -> None:
     assert math.isnan(yaml.safe_load(to_yaml({"a": math.nan}))["a"])
 
 
+def test_a_number_that_is_not_finite_equals_itself_and_stays_json() -> None:
+    odd = {"a": math.nan, "b": [math.inf, {"c": -math.inf}], "d": 1.5}
+    one, two = identify(odd, []), identify({"a": math.nan, "b": [math.inf, {"c": -math.inf}], "d": 1.5}, [])
+    assert differing(one["values"], json.loads(json.dumps(two["values"], allow_nan=False))) == []
+    assert one["values"] == {"a": ".nan", "b": [".inf", {"c": "-.inf"}], "d": 1.5}
+    assert one["fingerprint"] == two["fingerprint"] != identify(odd | {"a": 0.0}, [])["fingerprint"]
+
+
+def test_what_no_file_can_hold_is_refused_with_its_key() -> None:
+    class Wordless:
+        def __str__(self) -> str:
+            raise ValueError("no")
+
+    itself: dict = {"a": {}}
+    itself["a"]["b"] = [itself]
+    for wrong, what in (
+        ({"model": {"x": "\ud800"}}, "model.x of the configuration has no text that can be written"),
+        ({"model": {"\ud800": 1}}, "model of the configuration"),
+        ({"x": Wordless()}, "x of the configuration"),
+        (itself, "contains itself at 'a.b'"),
+    ):
+        with pytest.raises(ConfigError, match=what):
+            plain_settings(wrong)
+    shared = {"x": 1}
+    assert plain_settings({"a": shared, "b": [shared]})["b"] == [shared], "twice is not inside itself"
+
+
 def test_what_python_has_besides_dictionaries() -> None:
     class Other:
         pass
@@ -88,3 +116,9 @@ def test_a_name_that_may_change_must_exist() -> None:
     with pytest.raises(ConfigError) as caught:
         check_may_change(["train.epoch"], {"train": {"epochs": 2}})
     assert caught.value.problems[0].do == "write 'train.epochs'"
+    with pytest.raises(ConfigError) as caught:
+        check_may_change("abc", {"a": 1, "b": 2, "c": 3})
+    assert caught.value.problems[0].do == "write may_change=['abc']"
+    for wrong in (5, [5]):
+        with pytest.raises(ConfigError, match="5"):
+            check_may_change(wrong, {"a": 1})

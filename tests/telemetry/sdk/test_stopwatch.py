@@ -79,11 +79,3 @@ def test_evaluations_do_not_count_and_inner_phases_count_once(clock: Clock) -> N
     assert window.steps_s == pytest.approx([15, 1, 1])
     phases = {"forward": 5, "data": 2, "optimizer": 2}
     assert window.phase_ms() == pytest.approx({name: value * 1e3 / 3 for name, value in phases.items()})
-
-
-def test_several_steps_at_once_share_their_time(clock: Clock) -> None:
-    watch = Stopwatch()
-    watch.end_step()
-    clock.spend(10)
-    watch.end_step(5)
-    assert watch.close_window().steps_s == pytest.approx([2] * 5)
