@@ -54,10 +54,13 @@ def storage_errors(path: str | Path) -> Iterator[None]:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Replaces `path` atomically: readers see the old content or the new one, never a part."""
+    """Replaces `path` atomically: readers see the old content or the new one, never a part.
+
+    Bytes of an argument or a file name that are no UTF-8 are written as their escape.
+    """
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        with open(temporary, "w", encoding="utf-8") as file:
+        with open(temporary, "w", encoding="utf-8", errors="backslashreplace") as file:
             file.write(text)
             file.flush()
             os.fsync(file.fileno())
@@ -88,7 +91,7 @@ class LineWriter:
             os.write(self._descriptor, b"\n")
 
     def write(self, line: str) -> None:
-        data = line.encode() + b"\n"
+        data = line.encode(errors="backslashreplace") + b"\n"
         deadline = time.monotonic() + _FULL_WAIT_S
         while not self._append(data):
             # Full for a moment only, perhaps: a checkpoint that does not fit is taken away again.
@@ -155,13 +158,23 @@ def read_last_records(path: Path, num_bytes: int = 1 << 16) -> list[dict[str, An
 
 
 def _records(lines: Iterable[str]) -> list[dict[str, Any]]:
-    records = []
-    for line in lines:
-        with contextlib.suppress(json.JSONDecodeError):
-            record = json.loads(line)
-            if isinstance(record, dict):
-                records.append(record)
-    return records
+    records = (_record(line) for line in lines)
+    return [record for record in records if record is not None]
+
+
+def _record(line: str) -> dict[str, Any] | None:
+    # Beside what is no JSON: a number of thousands of digits, brackets without end.
+    with contextlib.suppress(ValueError, RecursionError):
+        record = json.loads(line)
+        if isinstance(record, dict):
+            return record
+    return None
+
+
+def find_damaged_records(path: Path) -> list[int]:
+    """The numbers of the lines that `read_records` passes over; blank ones are none."""
+    with open(path, encoding="utf-8", errors="replace") as file:
+        return [number for number, line in enumerate(file, 1) if line.strip() and _record(line) is None]
 
 
 class Lock:

@@ -20,7 +20,7 @@ from typing import Any
 
 import torch
 
-from paceline.config.changes import find_changes, list_changes
+from paceline.config.changes import find_changes, list_changes, load_settings
 from paceline.config.fingerprint import DATA_DIGEST
 from paceline.config.nearest import nearest
 from paceline.engine.attention import Attention, choose_attention, find_calls
@@ -30,6 +30,7 @@ from paceline.engine.precision import choose_precision
 from paceline.engine.ranks import Ranks
 from paceline.errors import CheckpointError, DataError, UsageError
 from paceline.recipes.job import Job, load_job
+from paceline.recipes.registry import recipe_names
 from paceline.telemetry.checkpoints import (
     LINKS,
     MANIFEST,
@@ -42,7 +43,7 @@ from paceline.telemetry.checkpoints import (
 from paceline.telemetry.events import QuietLog
 from paceline.telemetry.exports import CONFIG, RECORD, read_export
 from paceline.telemetry.layout import RunLayout
-from paceline.telemetry.run_file import load_run_file
+from paceline.telemetry.run_file import SDK_RECIPE, load_run_file
 from paceline.workload import Setting, Workload
 
 
@@ -79,7 +80,7 @@ def load_model(path: str | Path, checkpoint: str | Path = "best", device: str | 
     if (Path(path) / RECORD).exists():
         return _load_export(Path(path), target)
     root, word = _locate(Path(path), str(checkpoint))
-    job = load_job(str(RunLayout(root).config))
+    job = _load_job(RunLayout(root).config)
     found, weights, is_average, note = _read_weights(root, word)
     where = str(found.path)
     _check_identity(job, found.manifest.identity, where)
@@ -89,10 +90,19 @@ def load_model(path: str | Path, checkpoint: str | Path = "best", device: str | 
 
 def _load_export(path: Path, device: torch.device) -> Trained:
     export = read_export(path)
-    job = load_job(str(path / CONFIG))
+    job = _load_job(path / CONFIG)
     _check_identity(job, export.identity, str(path))
     workload, model, attention = _build(job, read_exported(path), device, str(path))
     return Trained(job, workload, model, export.step, str(path), "", export.is_average, None, path, attention)
+
+
+def _load_job(config: Path) -> Job:
+    """The job of a configuration that was trained once, perhaps where other packages are installed."""
+    recipe, names = load_settings(config).get("recipe"), recipe_names()
+    if isinstance(recipe, str) and recipe not in (*names, SDK_RECIPE):
+        what = f"the recipe {recipe!r} that this was trained with is not installed here (there are: {', '.join(names)})"
+        raise UsageError(what, str(config), f"install the package that has the recipe {recipe!r}")
+    return load_job(str(config))
 
 
 def _build(

@@ -129,6 +129,16 @@ def test_a_checkpoint_away_from_its_run(tmp_path: Path) -> None:
     assert_step(load_model(tmp_path / "run", away), 3)
 
 
+def test_a_recipe_that_is_not_installed_here(tmp_path: Path) -> None:
+    root = tmp_path / "run"
+    root.mkdir()
+    shutil.copy(Path(__file__).parent / "data" / "run-v1" / "run.json", root)
+    (root / "config.yaml").write_text("recipe: elsewhere\n")
+    with pytest.raises(UsageError, match=r"the recipe 'elsewhere' .* is not installed here") as caught:
+        load_model(root)
+    assert caught.value.problems[0].do == "install the package that has the recipe 'elsewhere'"
+
+
 def test_a_checkpoint_of_another_configuration(tmp_path: Path) -> None:
     save_run(tmp_path / "run")
     other = save_run(tmp_path / "other", "run.seed=5", "model.width=8")

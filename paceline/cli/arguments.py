@@ -26,6 +26,19 @@ Json = Annotated[bool, typer.Option("--json", help="Print one JSON object, for a
 Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
 
 
+def check_parameters(value: float) -> float:
+    """Not left to typer, whose words for nan are those for a number that is too large."""
+    if not 1e6 <= value <= 1e12:
+        what = f"--parameters {value:g} is not a size that can be measured (1e6 to 1e12)"
+        raise UsageError(what, "flag --parameters", "write it like 1e7")
+    return value
+
+
+Parameters = Annotated[
+    float, typer.Option("--parameters", callback=check_parameters, help="Size of the model, 1e6 to 1e12.")
+]
+
+
 def launch_flags(nproc: str | None = None, gpus: str | None = None) -> dict[str, tuple[Any, str]]:
     """The keys that --nproc and --gpus set; the schema checks their values like any other."""
     flags: dict[str, tuple[Any, str]] = {}

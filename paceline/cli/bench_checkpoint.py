@@ -7,11 +7,11 @@ from typing import Annotated
 
 import typer
 
-from paceline.cli.arguments import Debug, Json
+from paceline.cli.arguments import Debug, Json, Parameters
 
 
 def command(
-    parameters: Annotated[float, typer.Option("--parameters", min=1e6, help="Size of the model.")] = 1e7,
+    parameters: Parameters = 1e7,
     tokens: Annotated[
         int | None, typer.Option("--tokens", min=1, help="Vectors in a batch (512 on a CPU, 8192 on a GPU).")
     ] = None,

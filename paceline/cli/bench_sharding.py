@@ -7,11 +7,11 @@ from typing import Annotated, Literal
 
 import typer
 
-from paceline.cli.arguments import Debug, Json
+from paceline.cli.arguments import Debug, Json, Parameters
 
 
 def command(
-    parameters: Annotated[float, typer.Option("--parameters", min=1e6, help="Size of the model.")] = 1e7,
+    parameters: Parameters = 1e7,
     nproc: Annotated[int, typer.Option("--nproc", min=1, help="Ranks.")] = 2,
     engine: Annotated[
         Literal["torch", "deepspeed"], typer.Option("--engine", help="Whose stages: as parallel.engine.")

@@ -7,13 +7,13 @@ from typing import Annotated
 
 import typer
 
-from paceline.cli.arguments import Debug, Json
+from paceline.cli.arguments import Debug, Json, Parameters
 
 
 def command(
     repeats: Annotated[int, typer.Option("--repeats", min=1, help="Pairs of blocks, with it and without.")] = 40,
     nproc: Annotated[int, typer.Option("--nproc", min=1, help="Worker processes.")] = 1,
-    parameters: Annotated[float, typer.Option("--parameters", min=1e6, help="Size of the model.")] = 1e6,
+    parameters: Parameters = 1e6,
     tokens: Annotated[
         int | None, typer.Option("--tokens", min=1, help="Vectors in a batch (256 on a CPU, 4096 on a GPU).")
     ] = None,

@@ -20,6 +20,7 @@ from paceline.cli.sizes import ask_sizes
 from paceline.config.consequences import Consequence, plan_consequences
 from paceline.config.contradictions import Facts
 from paceline.config.describe import describe
+from paceline.config.effects import find_idle_length
 from paceline.config.loading import DEFAULT
 from paceline.config.source import show
 from paceline.errors import PacelineError, UsageError
@@ -129,6 +130,8 @@ def explain(job: Job, with_sizes: bool) -> Explanation:
     if root is not None:
         explanation.follows.append(Consequence("run directory", root, root))
     explanation.idle = job.idle(job.given)
+    if num_samples:
+        explanation.idle += find_idle_length(job.config.train, num_samples, job.given)
     environment = worker_environment(launch, world_size, num_gpus, os.environ, visible=placement.visible)
     explanation.notes = environment.notes
     return explanation

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import os
 import signal
 import sys
 from collections.abc import Sequence
 
-from paceline.errors import PacelineError
+from paceline.errors import PacelineError, StorageError, UsageError
+
+_NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EIO}
 
 
 def main() -> None:
@@ -37,6 +40,10 @@ def run_command(arguments: Sequence[str]) -> int:
         _say("interrupted", debug)
         return 130
     except Exception as error:
+        typed = _explain(error)
+        if typed is not None:
+            _say(typed.render(), debug)
+            return typed.exit_code
         # Not foreseen: our mistake, not the user's.
         _say(f"internal error: {type(error).__name__}: {error}", debug)
         if not debug:
@@ -50,17 +57,49 @@ def _say(text: str, debug: bool) -> None:
         import traceback
 
         traceback.print_exc()
-    _flushed(0)
+    _flush()
     print(text, file=sys.stderr)
 
 
-def _flushed(code: int) -> int:
-    if sys.stdout is None:
-        return code
+def _explain(error: Exception) -> PacelineError | None:
+    """What may happen to any command: its directory was removed under it, or its output has no room."""
+    if not isinstance(error, OSError):
+        return None
     try:
-        sys.stdout.flush()
-    except OSError:
-        # Whoever read our output has gone (`paceline … | head`), or its disk is full: the interpreter must not complain at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        os.getcwd()
+    except FileNotFoundError:
+        do = "change to a directory that exists: cd"
+        return UsageError("the current directory has been removed", os.environ.get("PWD", ""), do)
+    # Unbuffered output that failed leaves nothing to flush: an empty line tells whether it fails again.
+    lost = _flush("\n") if error.filename is None and error.errno in _NO_ROOM else None
+    return _output_error(lost) if lost is not None else None
+
+
+def _flushed(code: int) -> int:
+    lost = _flush()
+    if lost is None:
+        return code
+    if isinstance(lost, BrokenPipeError):  # whoever read our output has gone: `paceline … | head`
         return 1
-    return code
+    typed = _output_error(lost)
+    print(typed.render(), file=sys.stderr)
+    return typed.exit_code
+
+
+def _flush(more: str = "") -> OSError | None:
+    """Writes what is left, and `more`; returns why it cannot."""
+    if sys.stdout is None:
+        return None
+    try:
+        sys.stdout.write(more)
+        sys.stdout.flush()
+    except OSError as error:
+        # The interpreter must not complain at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return error
+    return None
+
+
+def _output_error(error: OSError) -> StorageError:
+    do = "free some space where it goes, or send it elsewhere"
+    return StorageError(f"cannot write the output ({error.strerror or error})", "standard output", do)

@@ -32,6 +32,11 @@ class Change(NamedTuple):
 
 def settings_in(text: str) -> dict[str, Any]:
     """The values of a resolved configuration by their dotted keys; none where the text cannot be read."""
+    return {key: value for key, value in values_in(text).items() if value != {}}
+
+
+def values_in(text: str) -> dict[str, Any]:
+    """The same with those that are empty mappings, such as launch.env."""
     layer = Layer()
     try:
         root = compose(text)
@@ -39,7 +44,7 @@ def settings_in(text: str) -> dict[str, Any]:
         return {}
     if isinstance(root, yaml.MappingNode):
         flatten(root, "", lambda _: "", layer)
-    return {key: entry.value for key, entry in layer.entries.items() if entry.value != {}}
+    return {key: entry.value for key, entry in layer.entries.items()}
 
 
 def load_settings(file: Path) -> dict[str, Any]:

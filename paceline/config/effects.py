@@ -7,7 +7,20 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 
-from paceline.config.sections import RunConfig
+from paceline.config.arithmetic import plan_length
+from paceline.config.sections import RunConfig, Train
+
+
+def find_idle_length(train: Train, num_samples: int, given: Collection[str]) -> Iterator[tuple[str, str]]:
+    """(key, reason) of the one of two given lengths that is never reached; the size of the data decides."""
+    if train.epochs is None or train.max_steps is None:
+        return
+    by_epochs = train.epochs * plan_length(train, num_samples).steps_per_epoch
+    epochs = f"train.epochs={train.epochs} {{}} {by_epochs:,} steps"
+    if train.max_steps > by_epochs and "train.max_steps" in given:
+        yield "train.max_steps", epochs.format("ends the run after")
+    elif train.max_steps < by_epochs and "train.epochs" in given:
+        yield "train.epochs", f"train.max_steps={train.max_steps} ends the run sooner ({epochs.format('would be')})"
 
 
 def find_idle(config: RunConfig, given: Collection[str]) -> Iterator[tuple[str, str]]:

@@ -62,7 +62,7 @@ def resolve(
                 if layer is typed or entry.value not in (None, {}):
                     found.append(_as_section(name, entry, keys))
             else:
-                found.append(_unknown(name, entry, keys, sections))
+                found.append(_unknown(name, entry, schema))
     try:
         # Values from YAML are JSON values; strict, or "5" would be a number and true would be 1.
         config = schema.model_validate_json(json.dumps(given.nested(keys)), strict=True)
@@ -138,13 +138,29 @@ def _as_section(name: str, entry: Entry, keys: Mapping[str, Key]) -> Problem:
     return Problem(what, entry.origin, f"set one of its keys: {', '.join(inside[:6])}{' …' if len(inside) > 6 else ''}")
 
 
-def _unknown(name: str, entry: Entry, keys: Mapping[str, Key], sections: Mapping[str, str]) -> Problem:
+def _unknown(name: str, entry: Entry, schema: type[RunConfig]) -> Problem:
+    keys, sections = describe(schema), describe_sections(schema)
     found = nearest_key(name, keys) or nearest(name, sections)
     if found is None:
         top = [section for section in sections if "." not in section]
         return Problem(f"there is no key {name}", entry.origin, f"use one of the sections {', '.join(top)}")
-    do = f"set {found}={show(entry.value)}" if found in keys else f"use one of the keys of the section {found}"
+    do = f"use one of the keys of the section {found}"
+    if found in keys:
+        takes = _takes(schema, found, entry)
+        do = f"set {found}={show(entry.value)}" if takes else f"set {found} to {keys[found].allowed}"
     return Problem(f"there is no key {name}; did you mean {found}?", entry.origin, f"{do}, or remove it")
+
+
+def _takes(schema: type[RunConfig], name: str, entry: Entry) -> bool:
+    """Whether the key takes that value; what else the configuration lacks is no matter."""
+    alone, keys = _Given(), describe(schema)
+    alone.put(name, name, entry)
+    try:
+        schema.model_validate_json(json.dumps(alone.nested(keys)), strict=True)
+    except ValidationError as error:
+        path = name.split(".")
+        return not any([str(part) for part in detail["loc"]][: len(path)] == path for detail in error.errors())
+    return True
 
 
 def _wrong_values(error: ValidationError, keys: Mapping[str, Key], given: _Given) -> list[Problem]:

@@ -20,13 +20,24 @@ def parse_overrides(texts: Sequence[str]) -> Layer:
         origin = f"override '{text}'"
         key, equals, value = text.partition("=")
         key = key.strip()
-        if not equals:
+        if not _is_utf8(text):
+            shown = text.encode(errors="backslashreplace").decode()
+            what = "this override is not UTF-8 text, so that config.yaml could not hold it"
+            layer.problems.append(
+                Problem(what, f"override '{shown}'", "write it in UTF-8, or rename the file it names")
+            )
+        elif not equals:
             layer.problems.append(Problem(f"'{text}' has no value", origin, f"write {key or 'section.key'}=VALUE"))
         elif not key or key.startswith(".") or key.endswith(".") or ".." in key:
             layer.problems.append(Problem(f"'{text}' names no key", origin, "write section.key=VALUE"))
         else:
             _add(key, value.strip(), origin, layer)
     return layer
+
+
+def _is_utf8(text: str) -> bool:
+    """Whether the bytes on the command line were: Python gives others as surrogates."""
+    return not any("\ud800" <= letter <= "\udfff" for letter in text)
 
 
 def _add(key: str, value: str, origin: str, layer: Layer) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 
 from paceline.config.arithmetic import Length, plan_length
+from paceline.config.effects import find_idle_length
 from paceline.config.nearest import nearest
 from paceline.config.sections import Best
 from paceline.engine.attention import choose_attention, find_calls
@@ -77,7 +78,8 @@ def build_trainer(context: Context, workload: Workload) -> Trainer:
     )
     events.choice("train.graph", config.train.graph, use_graph, reason)
     loader = Loader(context, workload.train_set(), length)
-    for name, reason in [*context.idle, *find_ineffective(context), *loader.find_ineffective(context.given)]:
+    idle = [*context.idle, *find_idle_length(config.train, num_samples, context.given)]
+    for name, reason in [*idle, *find_ineffective(context), *loader.find_ineffective(context.given)]:
         events.write("note", what=f"{name} has no effect here", why=reason)
     if "train.optimizer.no_decay" in context.given:
         for word in find_unmatched(model, config.train.optimizer.no_decay):

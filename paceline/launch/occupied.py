@@ -11,7 +11,7 @@ from paceline.launch.description import RunDescription
 from paceline.launch.origin import Origin
 from paceline.telemetry import ownership
 from paceline.telemetry.layout import RunLayout
-from paceline.telemetry.run_file import RunFile
+from paceline.telemetry.run_file import SDK_RECIPE, RunFile
 
 
 def check_foreign(layout: RunLayout) -> None:
@@ -27,6 +27,9 @@ def check_same_run(layout: RunLayout, run: RunFile, description: RunDescription,
     if origin.must_be_new:
         do = "leave --resume never out to go on with it, or choose another directory with --out DIR"
         raise OccupiedError("the directory holds a run already, and --resume never asks for a new one", root, do)
+    if run.recipe == SDK_RECIPE:
+        do = "choose another directory with --out DIR, or go on with that run by starting its own script"
+        raise OccupiedError("the directory holds a run of the SDK, which a recipe cannot go on with", root, do)
     old, new = run.identity, description.identity
     if old.get("fingerprint") != new.get("fingerprint"):
         changes = find_changes(old.get("values", {}), new.get("values", {}))

@@ -68,14 +68,14 @@ def _evaluation_rows(run: Run) -> list[tuple[str, str, str]]:
     evaluations = latest_attempt(evaluations, plan_starts(run.events), "step", "split")
     if not evaluations:
         return []
-    deciding, file = evaluations[0]["split"], run.layout.validation.name
+    deciding = evaluations[0]["split"]
     rows = []
     decided = [e for e in evaluations if e["split"] == deciding]
     best = _best(decided, plans[-1].get("objective") if plans else None)
     if best is not None and best is not decided[-1]:
-        rows += _metric_rows(f"best {deciding}", best, file)
+        rows += _metric_rows(f"best {deciding}", best, run)
     for split in dict.fromkeys(e["split"] for e in evaluations):
-        rows += _metric_rows(split, [e for e in evaluations if e["split"] == split][-1], file)
+        rows += _metric_rows(split, [e for e in evaluations if e["split"] == split][-1], run)
     baselines = {(str(e.get("name", "baseline")), e["split"]): e for e in run.events_of("baseline") if _has_metrics(e)}
     for (model, split), event in baselines.items():
         label, count = f"{model} {split}", event.get("num_samples")
@@ -101,11 +101,17 @@ def _best(evaluations: list[Row], objective: Mapping[str, Any] | None) -> Row | 
     return choose(scored, key=lambda e: e["metrics"][objective["metric"]], default=None)
 
 
-def _metric_rows(label: str, evaluation: Row, file: str) -> list[tuple[str, str, str]]:
-    where = f"{file}, step {evaluation['step']:,}"
+def _metric_rows(label: str, evaluation: Row, run: Run) -> list[tuple[str, str, str]]:
+    where = f"{run.layout.validation.name}, step {evaluation['step']:,}"
     if isinstance(evaluation.get("num_samples"), int):
         where += f", {evaluation['num_samples']:,} samples"
-    return [(f"{label} {name}", _shown(value), where) for name, value in evaluation["metrics"].items()]
+    place = (evaluation["step"], evaluation["split"])
+    logged = next((row for row in reversed(run.validation) if (row["step"], row.get("split")) == place), {})
+    # An event has null for what is not finite; the table has the word.
+    return [
+        (f"{label} {name}", _shown(logged.get(name) if value is None else value), where)
+        for name, value in evaluation["metrics"].items()
+    ]
 
 
 def _has_metrics(event: Row) -> bool:

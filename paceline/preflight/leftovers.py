@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shlex
 import time
 from pathlib import Path
 
@@ -25,6 +26,8 @@ from paceline.telemetry.run_file import load_run_file
 
 _YOUNG_S = 120.0
 """a directory of pulses that is younger may belong to ranks that are just starting"""
+_MOST_NAMED = 10
+"""in one command to paste; who runs preflight again hears of the next ones"""
 
 
 def check_leftovers(subject: Subject) -> list[Check]:
@@ -88,6 +91,7 @@ def _pulses() -> Check:
             if is_ours and not is_young and not any(psutil.pid_exists(pulse.pid) for pulse in read_pulses(directory)):
                 dead.append(str(directory))
     if dead:
-        what = f"{len(dead)} director{'y' if len(dead) == 1 else 'ies'} of runs that died, such as {dead[0]}"
-        return warn("pulses", what, f"rm -r {dead[0]} …; a run that is started again removes its own", directories=dead)
+        what = f"{len(dead)} director{'y' if len(dead) == 1 else 'ies'} of runs that died"
+        what += "; a run that is started again removes its own"
+        return warn("pulses", what, shlex.join(["rm", "-r", *dead[:_MOST_NAMED]]), directories=dead)
     return ok("pulses", "none of runs that died")

@@ -7,7 +7,6 @@ What cannot be read is missing here, and `gaps` says why: a report about a broke
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -17,6 +16,7 @@ from typing import Any
 from paceline.config.changes import load_settings
 from paceline.errors import UsageError
 from paceline.files import read_json
+from paceline.reports.damage import find_damage
 from paceline.telemetry.checkpoints import LINKS, Checkpoint, list_checkpoints, read_checkpoint
 from paceline.telemetry.reader import Row, Run, plan_starts, read_run
 
@@ -58,10 +58,8 @@ def read_run_facts(root: Path, results: Callable[[Run], list[ResultRow]], is_own
     run = read_run(root)
     gaps: list[str] = []
     layout = run.layout
-    for path in (layout.config, layout.metrics, layout.validation, layout.events):
-        if not path.exists():
-            gaps.append(f"there is no {path.name}")
     origins = _read_object(layout.origins, gaps)
+    gaps[:0] = find_damage(run, origins)
     checkpoints, links = _read_checkpoints(run, gaps)
     return RunFacts(
         run,
@@ -84,7 +82,7 @@ def _read_object(path: Path, gaps: list[str]) -> dict[str, Any]:
     except FileNotFoundError:
         gaps.append(f"there is no {path.name}")
         return {}
-    except (json.JSONDecodeError, UnicodeDecodeError):
+    except (ValueError, RecursionError):
         content = None
     if not isinstance(content, dict):
         gaps.append(f"{path.name} is damaged")

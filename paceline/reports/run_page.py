@@ -54,9 +54,26 @@ def _state(facts: RunFacts) -> tuple[str, Tone]:
         return f"{run.state}{at}{reason}", _TONES.get(run.state, "plain")
     if facts.is_owned is False:
         return f"no end is recorded: {unannounced_end(run)}", "bad"
-    steps = [beat["step"] for beat in facts.beats if isinstance(beat.get("step"), int)]
-    at = f", at step {max(steps):,} by its heartbeats" if steps else ""
+    at = _place(facts)
     return f"still running{at}" if facts.is_owned else f"running, as run.json says{at}", "plain"
+
+
+def _place(facts: RunFacts) -> str:
+    """How far it is by whatever knows the most: a heartbeat may be seconds old, or the last of an earlier attempt."""
+    newest = facts.run.run.attempts[-1].attempt if facts.run.run.attempts else None
+    layout = facts.run.layout
+    told = [("its heartbeats", facts.beats), (layout.metrics.name, facts.run.metrics)]
+    told.append((layout.validation.name, facts.run.validation))
+    known = [
+        (row["step"], source)
+        for source, rows in told
+        for row in rows
+        if isinstance(row.get("step"), int) and row.get("attempt") == newest
+    ]
+    if not known:
+        return ""
+    step, source = max(known, key=lambda pair: pair[0])
+    return f", at step {step:,} by {source}"
 
 
 def _facts(facts: RunFacts) -> Iterator[tuple[str, str]]:
@@ -153,7 +170,8 @@ def _curves(facts: RunFacts) -> Iterator[Part]:
 def _evaluations(facts: RunFacts) -> Iterator[Part]:
     charts = evaluation_charts(facts)
     if not charts:
-        yield Note(f"{facts.run.layout.validation.name} has no rows yet.")
+        is_over = facts.run.run.state != "running" or facts.is_owned is False
+        yield Note("No evaluation is recorded." if is_over else "No evaluation is recorded yet.")
         return
     yield Charts(charts)
     yield Note(f"From {counted(len(facts.run.validation), 'row')} of {facts.run.layout.validation.name}.")

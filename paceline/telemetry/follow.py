@@ -39,7 +39,7 @@ class Follower:
         """New lines as JSON objects; damaged ones are passed over."""
         found = []
         for line in self.lines():
-            with contextlib.suppress(json.JSONDecodeError):
+            with contextlib.suppress(ValueError, RecursionError):
                 record = json.loads(line)
                 if isinstance(record, dict):
                     found.append(record)

@@ -92,13 +92,14 @@ class RunFile:
 def load_run_file(root: Path) -> RunFile | None:
     """The run.json below `root`; None if there is none. Refuses what it cannot read."""
     path = RunLayout(root).run
-    damaged = UsageError("run.json is damaged", str(path), "choose another directory with --out DIR")
+    do = "restore it from a copy, or start the run anew in another directory"
+    damaged = UsageError("run.json is damaged: it cannot be read", str(path), do)
     try:
         content = read_json(path)
         version = int(content["v"])
     except (FileNotFoundError, NotADirectoryError):
         return None
-    except (KeyError, TypeError, ValueError, OverflowError) as error:
+    except (KeyError, TypeError, ValueError, OverflowError, RecursionError) as error:
         raise damaged from error
     if version > SCHEMA:
         raise UsageError(

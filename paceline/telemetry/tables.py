@@ -65,7 +65,7 @@ class Table:
         if self._lines.is_empty:
             self._lines.write(",".join(self.columns))
             return
-        with open(path, encoding="utf-8") as file:
+        with open(path, encoding="utf-8", errors="replace") as file:
             found = tuple(file.readline().rstrip("\n").split(","))
         if found != self.columns:
             raise OccupiedError(
@@ -103,7 +103,31 @@ def read_table(path: Path) -> list[dict[str, Any]]:
         return []
     header, *lines = text.split("\n")
     # What follows the last line's end is nothing, or torn.
-    return parse_rows(header.split(","), lines[:-1])
+    return parse_rows(_names(header), lines[:-1])
+
+
+def find_damaged_lines(path: Path) -> list[int]:
+    """The numbers of the lines that are no rows: torn, garbled, or without a whole number for their attempt or step."""
+    with open(path, encoding="utf-8", errors="replace", newline="") as file:
+        header, *lines = file.read().split("\n")
+    names = _names(header)
+    places = [names.index(name) for name in ("attempt", "step") if name in names]
+    whole = [_is_row(line, len(names), places) for line in lines[:-1]]
+    # Nothing follows the last line's end, unless what does is torn.
+    whole += [not line for line in lines[-1:]] or [not header]
+    first = 2 if lines else 1
+    return [number for number, is_whole in enumerate(whole, first) if not is_whole]
+
+
+def _is_row(line: str, num_cells: int, places: Sequence[int]) -> bool:
+    if not line.rstrip("\r"):
+        return True
+    cells = _cells(line)
+    return len(cells) == num_cells and all(type(_value(cells[place])) is int for place in places)
+
+
+def _names(header: str) -> list[str]:
+    return header.rstrip("\r").split(",")
 
 
 def parse_rows(header: Sequence[str], lines: Iterable[str]) -> list[dict[str, Any]]:
@@ -128,7 +152,10 @@ def _cells(line: str) -> list[str]:
     # A reader per line takes as long as all the rest together; a line of ours has a quote only where a cell needs one.
     if line and '"' not in line and "\r" not in line:
         return line.split(",")
-    return next(csv.reader([line]), [])
+    try:
+        return next(csv.reader([line]), [])
+    except csv.Error:  # an end of line inside it, or a cell beyond all bounds: garbled
+        return []
 
 
 def _value(cell: str) -> Any:

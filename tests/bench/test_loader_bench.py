@@ -2,9 +2,11 @@ from __future__ import annotations
 
 import pytest
 
-from paceline.bench.loader import measure
+from paceline.bench.loader import _explain, measure
 from paceline.bench.loading import run
-from paceline.errors import UsageError
+from paceline.errors import ConfigError, DataError, NonFiniteError, Problem
+from paceline.telemetry.events import EventLog
+from paceline.telemetry.layout import RunLayout
 
 TINY = [
     "data.users=60",
@@ -31,6 +33,33 @@ def test_every_way_to_load_is_measured(tmp_path):
     assert [row["workers"] for row in on_host["rows"]] == [0], "nothing lives on the device"
 
 
+def test_what_training_refuses_and_what_the_bench_sets_is_refused_before_it_starts():
+    with pytest.raises(ConfigError) as caught:
+        measure("sasrec", ["model.nonsense=1", "train.optimizer.lr=fast"])
+    assert [problem.where for problem in caught.value.problems] == [
+        "override 'model.nonsense=1'",
+        "override 'train.optimizer.lr=fast'",
+    ]
+    assert all(problem.do for problem in caught.value.problems)
+    with pytest.raises(ConfigError) as caught:
+        measure("sasrec", ["train={max_steps: 3}", "launch.nproc=2"])
+    assert ["the bench itself sets" in problem.what for problem in caught.value.problems] == [True, True]
+    with pytest.raises(DataError):
+        measure("sasrec", ["data.path=nowhere.dat"])
+
+
+def test_why_the_measured_run_failed(tmp_path):
+    layout = RunLayout(tmp_path)
+    problem = {"what": "the loss is nan", "where": "step 1", "do": "lower it"}
+    log = EventLog(layout.events, "rank 0", 1)
+    assert "it broke" in _explain("it broke\n\n", tmp_path, ["paceline"]).problems[0].what
+    log.write("failure", error="RankLostError", problems=[problem | {"what": "gone"}], secondary=True)
+    log.write("failure", error="NonFiniteError", problems=[problem])
+    log.close()
+    error = _explain("it broke", tmp_path, ["paceline"])
+    assert (type(error), error.problems) == (NonFiniteError, (Problem(**problem),))
+
+
 @pytest.mark.slow
 def test_against_what_a_step_needs():
     measured = measure("sasrec", TINY, seconds=0.2)
@@ -38,5 +67,3 @@ def test_against_what_a_step_needs():
     row = measured["rows"][1]
     assert row["times_needed"] == pytest.approx(row["samples_per_s"] / measured["samples_per_s"], rel=0.01)
     assert measured["step_ms"] > measured["data_ms"] > 0
-    with pytest.raises(UsageError, match="refused"):
-        measure("sasrec", ["model.nonsense=1"])

@@ -3,6 +3,7 @@ import os
 import subprocess
 import sys
 import types
+from pathlib import Path
 from typing import Annotated
 
 import pytest
@@ -147,6 +148,29 @@ def test_a_reader_that_goes_away_is_no_error(num_lines):
     _, errors = child.communicate(b"", timeout=60)
     assert errors == b""
     assert child.returncode == 1
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_an_output_without_room_is_said(unbuffered):
+    command = [sys.executable, "-m", "paceline", "preflight", "--quick"]
+    with open("/dev/full", "wb") as full:
+        environment = os.environ | {"PYTHONUNBUFFERED": unbuffered}
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, env=environment, timeout=60, check=False)
+    assert done.returncode == 4
+    assert done.stderr.startswith(b"StorageError: cannot write the output (No space left on device)\n")
+
+
+def test_a_directory_that_was_removed_is_said(probe, capsys, tmp_path, monkeypatch):
+    def command(word: Annotated[str, typer.Argument()] = "") -> None:
+        Path(word).absolute()
+
+    probe(command)
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    assert run_command(["probe", "x"]) == 2
+    assert "UsageError: the current directory has been removed" in capsys.readouterr().err
+    monkeypatch.chdir(tmp_path)
 
 
 def test_flags_are_keys_with_an_origin():

@@ -9,6 +9,7 @@ import pytest
 from paceline.bench.scaling import Timed
 from paceline.bench.telemetry import Cost
 from paceline.cli import bench_loader, bench_scaling, bench_telemetry
+from paceline.cli.main import run_command
 from paceline.errors import UsageError
 
 TOLD = {
@@ -36,6 +37,13 @@ def test_telemetry(monkeypatch, capsys):
     summary = json.loads(capsys.readouterr().out)
     assert summary["share"] == pytest.approx(0.01)
     assert summary["direct_us"] == pytest.approx(4 * 0.5 + 1.5 + 200.5 / 10 + 20 * 30 / 5000, abs=0.01)
+
+
+@pytest.mark.parametrize("name", ["sharding", "checkpoint", "telemetry"])
+@pytest.mark.parametrize("size", ["nan", "inf", "1e13", "5"])
+def test_a_model_that_nobody_can_build_is_refused(name, size, capsys):
+    assert run_command(["bench", name, "--parameters", size]) == 2
+    assert "is not a size that can be measured (1e6 to 1e12)" in capsys.readouterr().err
 
 
 def test_scaling(monkeypatch, capsys):

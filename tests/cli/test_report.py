@@ -72,6 +72,14 @@ def write(name: str, text: str) -> Callable[[RunLayout], None]:
     return lambda layout: (layout.root / name).write_text(text) and None
 
 
+def change(name: str, edit: Callable[[bytes], bytes]) -> Callable[[RunLayout], None]:
+    return lambda layout: (layout.root / name).write_bytes(edit((layout.root / name).read_bytes())) and None
+
+
+def without_last_lines(num_lines: int) -> Callable[[bytes], bytes]:
+    return lambda content: b"".join(content.splitlines(keepends=True)[:-num_lines])
+
+
 def strip_attempts(layout: RunLayout) -> None:
     content = json.loads(layout.run.read_text()) | {"attempts": [], "state": "running"}
     layout.run.write_text(json.dumps(content))
@@ -113,6 +121,23 @@ def other_version(layout: RunLayout) -> None:
             "7 events",
             id="strange events",
         ),
+        pytest.param(change("metrics.csv", lambda old: old[:-40]), "metrics.csv ends at step 16, and run.json says step 18", id="cut metrics"),
+        pytest.param(change("metrics.csv", lambda old: old[:-40]), "1 line of metrics.csv is damaged (line 7) and left out", id="torn metrics"),
+        pytest.param(change("metrics.csv", without_last_lines(2)), "metrics.csv ends at step 12, and run.json says step 18", id="short metrics"),
+        pytest.param(change("metrics.csv", lambda old: old.replace(b"\n2,8,", b"\n2,8\r,")), "(line 4) and left out", id="stray return"),
+        pytest.param(change("metrics.csv", lambda old: old.replace(b"\n2,8,", b"\n2,\xff\x00,")), "(line 4) and left out", id="random bytes"),
+        pytest.param(change("metrics.csv", lambda old: old.splitlines(keepends=True)[0]), "metrics.csv has no rows that count", id="header only"),
+        pytest.param(write("validation.csv", ""), "validation.csv is empty", id="empty validation"),
+        pytest.param(remove("validation.csv"), "there is no validation.csv", id="no validation"),
+        pytest.param(change("validation.csv", without_last_lines(2)), "validation.csv lacks 2 evaluations that events.jsonl tells of, the first of step 18", id="short validation"),
+        pytest.param(write("events.jsonl", ""), "events.jsonl is empty", id="empty events"),
+        pytest.param(change("events.jsonl", without_last_lines(1)), "events.jsonl is cut: the end of attempt 2 is not in it", id="short events"),
+        pytest.param(change("events.jsonl", lambda old: old.replace(b'"kind"', b'"ki', 1)), "1 line of events.jsonl is damaged (line 1)", id="torn events"),
+        pytest.param(change("config.yaml", without_last_lines(1)), "config.yaml is cut: it lacks 1 key, such as loss.num_negatives", id="short config"),
+        pytest.param(change("config.yaml", lambda old: old[:-3]), "config.yaml is cut in its last line", id="cut config"),
+        pytest.param(write("config.yaml", "a: [1\n"), "config.yaml is damaged", id="damaged config"),
+        pytest.param(write("config.yaml", ""), "config.yaml is empty", id="empty config"),
+        pytest.param(change("run.json", lambda old: old.replace(b'"runs/example"', b'"runs/caf\\udce9"')), "caf\\udce9", id="not UTF-8"),
         pytest.param(write("heartbeat/rank_00001.jsonl", '{"rank": 1, "step_ms": 3, "gpu": 1, "time": "x"}\n{"to'), "not in the last one", id="strange beats"),
     ],
 )  # fmt: skip
@@ -123,6 +148,20 @@ def test_whatever_is_missing_or_strange_is_said(tmp_path: Path, mutate: Callable
     assert says in html
     if "(nan" not in says:
         assert says in markdown
+
+
+def test_a_whole_run_is_told_of_no_damage_and_one_without_evaluations_of_none(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    layout = copy_example(tmp_path / "run")
+    assert run_command(["report", str(layout.root), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["gaps"] == []
+    layout.validation.unlink()
+    lines = layout.events.read_text().splitlines(keepends=True)
+    layout.events.write_text("".join(line for line in lines if '"evaluation"' not in line))
+    html, _ = report(layout.root)
+    assert "No evaluation is recorded." in html
+    assert "validation.csv" not in html
 
 
 def test_a_damaged_checkpoint_is_named_and_the_others_are_listed(tmp_path: Path) -> None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from paceline.config.effects import find_idle
+from paceline.config.effects import find_idle, find_idle_length
 from paceline.config.loading import resolve
-from paceline.config.sections import RunConfig
+from paceline.config.sections import RunConfig, Train
 from paceline.config.source import Entry, Layer
 
 
@@ -14,6 +14,22 @@ def idle(*overrides: str) -> dict[str, str]:
     resolved = resolve(RunConfig, Layer({"recipe": Entry("r", "test")}), overrides, {})
     given = {name for name, origin in resolved.origins.items() if origin != "default"}
     return dict(find_idle(resolved.config, given))
+
+
+@pytest.mark.parametrize(
+    ("epochs", "max_steps", "found"),
+    [
+        (2, 21, {"train.max_steps": "train.epochs=2 ends the run after 20 steps"}),
+        (2, 20, {}),
+        (2, 7, {"train.epochs": "train.max_steps=7 ends the run sooner (train.epochs=2 would be 20 steps)"}),
+        (None, 7, {}),
+        (2, None, {}),
+    ],
+)
+def test_a_length_that_is_never_reached(epochs: int | None, max_steps: int | None, found: dict[str, str]) -> None:
+    train = Train(global_batch=10, epochs=epochs, max_steps=max_steps)
+    assert dict(find_idle_length(train, 95, {"train.epochs", "train.max_steps"})) == found
+    assert dict(find_idle_length(train, 95, set())) == {}
 
 
 @pytest.mark.parametrize(

@@ -78,6 +78,15 @@ def test_an_unknown_key_names_the_nearest(given, meant):
     assert f"{meant}=1" in problem.do
 
 
+def test_the_nearest_key_is_not_given_a_value_that_it_cannot_take():
+    (refused,) = problems_of(["parallel.engine=torch"])
+    assert refused.do == "set parallel.backend to auto, nccl or gloo, or remove it"
+    (carried,) = problems_of(["parallel.engine=gloo"])
+    assert carried.do == "set parallel.backend=gloo, or remove it"
+    (number,) = problems_of(["train.epoch=0"])
+    assert number.do == "set train.epochs to an integer >= 1 or null, or remove it"
+
+
 def test_a_key_like_no_other_gets_the_sections():
     (problem,) = problems_of(["zzz.qqq=1"])
     assert "train" in problem.do

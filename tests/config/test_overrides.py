@@ -32,6 +32,14 @@ def test_what_is_no_override_is_a_problem(text):
     assert layer.entries == {}
 
 
+def test_bytes_that_are_no_text_are_refused_in_one_line():
+    layer = parse_overrides(["run.name=caf\udce9", "run.seed=1"])
+    (problem,) = layer.problems
+    assert "not UTF-8" in problem.what
+    assert problem.where == "override 'run.name=caf\\udce9'"
+    assert list(layer.entries) == ["run.seed"]
+
+
 def test_the_same_key_twice_is_refused_with_both():
     layer = parse_overrides(["run.seed=1", "run.seed=2"])
     (problem,) = layer.problems

@@ -86,6 +86,17 @@ def test_another_runs_directory_is_refused_with_what_differs(tmp_path: Path) -> 
     claim(tmp_path).release()  # the lock was given back
 
 
+def test_a_run_of_the_sdk_is_refused_in_one_line(tmp_path: Path) -> None:
+    ended(tmp_path, "stopped")
+    run = load_run_file(tmp_path)
+    assert run is not None
+    run.recipe = "sdk"
+    run.save(RunLayout(tmp_path))
+    with pytest.raises(OccupiedError, match="the directory holds a run of the SDK") as caught:
+        claim(tmp_path, describe("bb", **{"model.width": 64}))
+    assert "→" not in caught.value.render()
+
+
 def test_a_living_owner_is_named(tmp_path: Path) -> None:
     first = claim(tmp_path)
     code = (

@@ -116,3 +116,11 @@ def test_what_a_foreign_loop_leaves_out_does_not_matter() -> None:
         ("validation ndcg_10", "0.2500"),
         ("baseline test ndcg_10", "0.1000"),
     ]
+
+
+def test_a_metric_that_is_no_number_is_shown_as_the_table_has_it() -> None:
+    run = build_run([], [evaluation("test", 40, 0.1) | {"metrics": {"ndcg_10": None, "auc": None}}])
+    run.validation.append({"attempt": 2, "step": 40, "split": "test", "ndcg_10": float("nan")})
+    rows = {name: value for name, value, _ in result_rows(run)}
+    assert rows["test ndcg_10"] == "nan"
+    assert rows["test auc"] == "?"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -132,6 +133,8 @@ def test_pulses_of_the_dead(root: Path) -> None:
         assert found.status == "warn"
         named = set(found.values["directories"])
         assert str(dead) in named
+        command, *arguments = shlex.split(found.remedy)
+        assert (command, set(arguments[1:]) <= named) == ("rm", True), "it can be pasted"
         assert not {str(living), str(young)} & named
     finally:
         for directory in (dead, living, young):

@@ -127,6 +127,23 @@ def test_a_run_without_an_end(is_owned: bool | None, says: str, tone: str) -> No
     assert "There is no result" in notes(page)
 
 
+@pytest.mark.parametrize(
+    ("beaten", "logged", "evaluated", "says"),
+    [
+        (0, 20, 10, "at step 20 by metrics.csv"),
+        (0, 10, 20, "at step 20 by validation.csv"),
+        (21, 20, 20, "21 by its heartbeats"),
+    ],
+)
+def test_a_running_run_is_where_the_newest_word_says(beaten: int, logged: int, evaluated: int, says: str) -> None:
+    beats = [{"rank": 0, "attempt": 1, "step": beaten}, {"rank": 1, "attempt": 0, "step": 90}]
+    facts = build_facts(
+        [window(logged)], [evaluation(evaluated, 0.5)], state="running", is_owned=True, beats=beats,
+        attempts=[Attempt(1, 2, 7, 1e9, "", ["paceline"])],
+    )  # fmt: skip
+    assert says in build_run_page(facts, 50).subtitle
+
+
 def test_a_failure_says_what_where_and_what_to_do() -> None:
     problem = {"what": "the loss is not a number", "where": "step 2", "do": "lower train.optimizer.lr"}
     failure = {"kind": "failure", "error": "NonFiniteError", "problems": [problem], "traceback": "Traceback …"}

@@ -51,6 +51,7 @@ def test_a_damaged_one_is_refused_by_name(tmp_path: Path, content: str) -> None:
     with pytest.raises(UsageError, match=r"run\.json is damaged") as caught:
         load_run_file(tmp_path)
     assert caught.value.problems[0].where == str(tmp_path / "run.json")
+    assert caught.value.problems[0].do == "restore it from a copy, or start the run anew in another directory"
 
 
 def test_there_is_an_example_of_every_version() -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from paceline.errors import OccupiedError
-from paceline.telemetry.tables import METRICS_COLUMNS, Table, parse_rows, read_table
+from paceline.telemetry.tables import METRICS_COLUMNS, Table, find_damaged_lines, parse_rows, read_table
 
 COLUMNS = ("attempt", "step", "loss", "split")
 
@@ -76,6 +76,16 @@ def test_a_torn_row_is_passed_over_and_closed_off(tmp_path: Path, torn: str) -> 
     table.write({"attempt": 3, "step": 3, "loss": 1.5, "split": "test"})
     table.close()
     assert read_table(path)[-1] == {"attempt": 3, "step": 3, "loss": 1.5, "split": "test"}
+
+
+def test_a_garbled_line_is_left_out_and_named(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    lines = ["1,1,0.5,test", "1,2\r,0.5,test", "", '1,3,0.5,"a, b"', "1,x,0.5,test", "1,4", "1,5,0.5,test\r", "1,6,"]
+    path.write_bytes("\n".join([",".join(COLUMNS), *lines]).encode() + b"\xff")
+    assert [row["step"] for row in read_table(path) if row["step"] != "x"] == [1, 3, 5]
+    assert find_damaged_lines(path) == [3, 6, 7, 9]
+    path.write_text(",".join(COLUMNS))
+    assert find_damaged_lines(path) == [1]
 
 
 def test_nothing_to_read(tmp_path: Path) -> None:
