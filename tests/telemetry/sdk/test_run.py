@@ -264,7 +264,7 @@ def test_the_native_launcher_refuses_it_in_turn(tmp_path: Path) -> None:
 
     start_run(tmp_path, CONFIG).finish()
     description = RunDescription("toy", "", [], "recipe: toy", {}, {"fingerprint": "a", "values": {"recipe": "toy"}})
-    with pytest.raises(OccupiedError, match="recipe: sdk → toy"):
+    with pytest.raises(OccupiedError, match="holds a run of the SDK"):
         claim_run(tmp_path, description, 1)
 
 
