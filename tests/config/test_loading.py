@@ -79,9 +79,9 @@ def test_an_unknown_key_names_the_nearest(given, meant):
 
 
 def test_the_nearest_key_is_not_given_a_value_that_it_cannot_take():
-    (refused,) = problems_of(["parallel.engine=torch"])
+    (refused,) = problems_of(["parallel.bakend=torch"])
     assert refused.do == "set parallel.backend to auto, nccl or gloo, or remove it"
-    (carried,) = problems_of(["parallel.engine=gloo"])
+    (carried,) = problems_of(["parallel.bakend=gloo"])
     assert carried.do == "set parallel.backend=gloo, or remove it"
     (number,) = problems_of(["train.epoch=0"])
     assert number.do == "set train.epochs to an integer >= 1 or null, or remove it"
