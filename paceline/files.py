@@ -101,7 +101,8 @@ class LineWriter:
 
     def _append(self, data: bytes) -> bool:
         """Whether there was room. One write per line, so that readers and other writers never see half of it."""
-        fcntl.flock(self._descriptor, fcntl.LOCK_EX)
+        # A lock of this process alone: one of flock's lives on in a process that was forked meanwhile, if we are killed.
+        fcntl.lockf(self._descriptor, fcntl.LOCK_EX)
         try:
             written = os.write(self._descriptor, data)
             if written != len(data):
@@ -112,7 +113,7 @@ class LineWriter:
                 raise
             return False
         finally:
-            fcntl.flock(self._descriptor, fcntl.LOCK_UN)
+            fcntl.lockf(self._descriptor, fcntl.LOCK_UN)
 
     def write_record(self, record: dict[str, Any]) -> None:
         """One JSON line; a number that is not finite becomes null, because JSON has none."""

@@ -280,3 +280,30 @@ def test_the_end_of_a_long_file_of_records(tmp_path: Path) -> None:
     path.write_text("".join(f'{{"n":{number}}}\n' for number in range(1000)) + '{"n":')
     assert [record["n"] for record in read_last_records(path, 50)] == [996, 997, 998, 999]
     assert len(read_last_records(path)) == 1000
+
+
+def test_a_writer_killed_in_a_line_leaves_no_lock_to_what_it_forked(tmp_path: Path) -> None:
+    """The forked process lives on with the same descriptors; others must be able to write."""
+    code = """
+import os, signal, sys
+from pathlib import Path
+from paceline.files import LineWriter
+writer, write = LineWriter(Path(sys.argv[1])), os.write
+def fork_and_die(*arguments):
+    if pid := os.fork():
+        write(1, str(pid).encode())
+        os.kill(os.getpid(), signal.SIGKILL)
+    os.close(1)
+    signal.pause()
+os.write = fork_and_die
+writer.write("never")
+"""
+    path = tmp_path / "lines"
+    done = subprocess.run([sys.executable, "-c", code, str(path)], stdout=subprocess.PIPE, timeout=60, check=False)
+    try:
+        assert done.returncode == -signal.SIGKILL
+        other = f"from pathlib import Path; from paceline.files import LineWriter; LineWriter(Path({str(path)!r})).write('x')"
+        subprocess.run([sys.executable, "-c", other], timeout=30, check=True)
+        assert path.read_text() == "x\n"
+    finally:
+        os.kill(int(done.stdout), signal.SIGKILL)
