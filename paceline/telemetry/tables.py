@@ -14,33 +14,6 @@ from typing import Any
 from paceline.errors import OccupiedError
 from paceline.files import LineWriter
 
-METRICS_COLUMNS = (
-    "attempt",
-    "step",
-    "epoch",
-    "samples",
-    "loss",
-    "lr",
-    "grad_norm",
-    "window_steps",
-    "step_ms",
-    "step_ms_p50",
-    "step_ms_p90",
-    "step_ms_std",
-    "data_ms",
-    "forward_ms",
-    "backward_ms",
-    "optimizer_ms",
-    "samples_per_s",
-    "units_per_s",
-    "mfu",
-    "memory_gib",
-    "gpu_util",
-    "time",
-)
-VALIDATION_COLUMNS = ("attempt", "step", "epoch", "samples", "split", "num_samples")
-"""What every evaluation row begins with; the recipe's metrics follow."""
-
 WINDOW_TIMES = (
     "step_ms",
     "step_ms_p50",
@@ -51,7 +24,28 @@ WINDOW_TIMES = (
     "backward_ms",
     "optimizer_ms",
 )
-"""The columns of a window's times; empty where a profiler ran in it."""
+"""The columns of a window's times; empty where a profiler or a compiler was at work in it."""
+
+METRICS_COLUMNS = (
+    "attempt",
+    "step",
+    "epoch",
+    "samples",
+    "loss",
+    "lr",
+    "grad_norm",
+    "window_steps",
+    *WINDOW_TIMES,
+    "samples_per_s",
+    "units_per_s",
+    "mfu",
+    "memory_gib",
+    "gpu_util",
+    "time",
+)
+VALIDATION_COLUMNS = ("attempt", "step", "epoch", "samples", "split", "num_samples")
+"""What every evaluation row begins with; the recipe's metrics follow."""
+
 TIMING_COLUMNS = ("attempt", "step", "window_steps", *WINDOW_TIMES, "wait_ms", "wait_steps", "time")
 PROFILE_COLUMNS = ("kind", "name", "calls", "host_ms", "device_ms", "share")
 
