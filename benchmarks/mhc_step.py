@@ -37,8 +37,10 @@ OTHERS = {
     "dots": [Tile(8, 32, 1), Tile(8, 32, 2), Tile(16, 32, 4)],
     "read_backward": [Tile(2, 128, 1), Tile(8, 128, 2)],
     "project_backward": [Tile(64, 64, 4, 3), Tile(32, 32, 4, 4), Tile(32, 64, 4, 4)],
-    "project_bf16": [Tile(32, 128, 4, 2), Tile(32, 128, 2, 2), Tile(64, 64, 4, 3), Tile(128, 64, 8, 2)],
-    "read_backward_bf16": [Tile(32, 128, 4), Tile(32, 128, 8), Tile(16, 64, 2), Tile(32, 64, 4)],
+    "project_bf16": [Tile(64, 128, 4, 2), Tile(64, 64, 4, 2), Tile(128, 64, 8, 2)],
+    "dots_bf16": [Tile(2, 128, 1), Tile(4, 128, 1), Tile(8, 64, 2)],
+    "spread_bf16": [Tile(128, 128, 8), Tile(64, 256, 8)],
+    "read_backward_bf16": [Tile(4, 128, 1), Tile(8, 128, 2), Tile(4, 128, 2)],
     "project_backward_bf16": [Tile(32, 64, 4, 3), Tile(64, 128, 4, 3), Tile(128, 64, 4, 3)],
 }
 ITEMS, ROWS, LENGTH = 3_416, 128, 200
@@ -133,7 +135,7 @@ def measure_us(step: Callable[[], object], replays: int = 30) -> float:
 
 def print_kernels(step: Callable[[], object], parts: int) -> None:
     """Of each kernel the time of a launch, how often it is launched in a step's part, and the product."""
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA], acc_events=True) as profile:
         for _ in range(5):
             step()
         torch.cuda.synchronize()

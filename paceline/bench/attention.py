@@ -224,7 +224,7 @@ def _profile(run: Runner, device: torch.device) -> list[tuple[str, int, float]]:
     run.both()
     wait(device)
     activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if device.type == "cuda" else [])]
-    with profile(activities=activities) as profiler:
+    with profile(activities=activities, acc_events=True) as profiler:
         run.both()
         wait(device)
     rows = []

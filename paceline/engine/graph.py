@@ -3,8 +3,9 @@
 Small models wait for kernels to be launched, hundreds a step, and not for what these compute.
 
     graphs = Graphs(compute, model, Recorder(device), events, "auto")
-    graph = graphs.find(batch)                            # None: compute(batch) as ever
-    loss_sum, weight = graph.replay(batch, is_last=True)  # and the gradients are where backward leaves them
+    graph = graphs.find(batch)               # None: compute(batch) as ever
+    loss_sum, weight = graph.replay(batch)
+    graph.leave_gradients(is_last=True)      # they are where backward leaves them
 
 Whether a micro-step is replayed follows from the names, shapes and types of its batch, from their first sight on: a resumed run replays
 what the uninterrupted one did. Random numbers follow torch's generator as it is seeded before the replay.
@@ -13,7 +14,7 @@ what the uninterrupted one did. Random numbers follow torch's generator as it is
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import torch
 
@@ -22,6 +23,7 @@ from paceline.telemetry.events import EventLog
 
 Sums = tuple[torch.Tensor, torch.Tensor]
 """(sum of losses, weight) of a micro-batch"""
+Result = TypeVar("Result")
 Signature = tuple[tuple[str, tuple[int, ...], torch.dtype], ...]
 
 _WARM_UPS = 3
@@ -86,7 +88,7 @@ class Records(Protocol):
 
     def warm_up(self, compute: Callable[[], Sums]) -> None: ...
 
-    def record(self, compute: Callable[[], Sums]) -> tuple[Callable[[], None], Sums]:
+    def record(self, compute: Callable[[], Result]) -> tuple[Callable[[], None], Result]:
         """What runs the recorded work again, and the tensors that it leaves its results in. Nothing has run yet."""
         ...
 
@@ -107,14 +109,14 @@ class Recorder:
             compute()
         current.wait_stream(self._stream)
 
-    def record(self, compute: Callable[[], Sums]) -> tuple[Callable[[], None], Sums]:
+    def record(self, compute: Callable[[], Result]) -> tuple[Callable[[], None], Result]:
         graph = torch.cuda.CUDAGraph()
         current = torch.cuda.current_stream(self._device)
         try:
             # Other threads (a save, the loader's pinning) go on meanwhile: what they ask of CUDA is no reason to fail.
             with torch.cuda.graph(graph, pool=self._pool, stream=self._stream, capture_error_mode="thread_local"):
                 unused_bytes = self._unused_bytes()
-                sums = compute()
+                result = compute()
         except RuntimeError:
             # What a failed recording leaves behind in torch: its stream as the current one, and a generator that refuses to draw.
             torch.cuda.set_stream(current)
@@ -122,7 +124,7 @@ class Recorder:
             generator.graphsafe_set_state(generator.clone_state())
             raise
         self.scratch_bytes += self._unused_bytes() - unused_bytes
-        return graph.replay, sums
+        return graph.replay, result
 
     def _unused_bytes(self) -> int:
         return torch.cuda.memory_reserved(self._device) - torch.cuda.memory_allocated(self._device)
@@ -141,17 +143,25 @@ class Graph:
     ) -> None:
         self._replay = replay
         self._inputs = inputs
-        self._sums = sums
+        self.sums = sums
+        """of the last replay; good until the next one, of whichever graph"""
         self._parameters = parameters
         self._gradients = gradients
 
-    def replay(self, batch: Mapping[str, torch.Tensor], *, is_last: bool) -> Sums:
-        """Forward and backward of a batch, wherever that is; its sums are good until the next replay."""
+    def replay(self, batch: Mapping[str, torch.Tensor]) -> Sums:
+        """Forward and backward of a batch, wherever that is."""
         for name, place in self._inputs.items():
             place.copy_(batch[name], non_blocking=True)
         self._replay()
+        return self.sums
+
+    def leave_gradients(self, *, is_last: bool) -> None:
+        """The last replay's gradients, to the parameters."""
         add_gradients(self._parameters, self._gradients, is_last=is_last)
-        return self._sums
+
+    def drop_gradients(self) -> None:
+        for parameter in self._parameters:
+            parameter.grad = None
 
 
 class Graphs:

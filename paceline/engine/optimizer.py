@@ -99,4 +99,7 @@ class LearningRate:
     def apply(self, optimizer: torch.optim.Optimizer, step: int) -> None:
         lr = self.at(step)
         for group in optimizer.param_groups:
-            group["lr"] = lr
+            if isinstance(group["lr"], torch.Tensor):
+                group["lr"].fill_(lr)  # where a recorded update looks for it
+            else:
+                group["lr"] = lr

@@ -35,50 +35,56 @@ class Outcome:
     """why the ranks agreed to stop"""
 
 
+class Sums(NamedTuple):
+    """Of one step, over all its micro-steps and ranks, as float64 scalars on the device."""
+
+    loss: torch.Tensor
+    weight: torch.Tensor
+    local_loss: torch.Tensor
+    """of this rank alone"""
+
+
 class Tally:
-    """Sums of one step over its micro-steps and all ranks: (loss sum, weight, votes)."""
+    """Adds up one step over its micro-steps and all ranks: (loss sum, weight, votes to stop)."""
 
     def __init__(self, ranks: Ranks) -> None:
         self._ranks = ranks
-        self._sums = torch.zeros(_HEAD + len(STOP_REASONS), dtype=torch.float64, device=ranks.device)
+        self._numbers = torch.zeros(_HEAD + len(STOP_REASONS), dtype=torch.float64, device=ranks.device)
         self._work: dist.Work | None = None
-        self.loss_sum, self.weight, self.votes = self._sums[0], self._sums[1], self._sums[_HEAD:]
-        self.local_loss = self.loss_sum
-        """of this rank alone"""
+        self._local_loss = self._numbers[0]
+
+    @property
+    def votes(self) -> torch.Tensor:
+        """How many ranks want to stop, for each reason."""
+        return self._numbers[_HEAD:]
 
     def add(self, loss_sum: torch.Tensor, weight: torch.Tensor) -> None:
         """A micro-step's sums, without their history."""
-        self.loss_sum.add_(loss_sum)
-        self.weight.add_(weight)
+        self._numbers[0].add_(loss_sum)
+        self._numbers[1].add_(weight)
 
     def start(self, stop: str | None) -> None:
         """Begins the sum over all ranks, with this rank's vote."""
         if stop is not None:
             self.votes[STOP_REASONS.index(stop)] = 1
         if self._ranks.has_group:
-            self.local_loss = self.loss_sum.clone()
-        self._work = self._ranks.all_reduce(self._sums)
+            self._local_loss = self._numbers[0].clone()
+        self._work = self._ranks.all_reduce(self._numbers)
 
-    def finish(self) -> None:
+    def finish(self) -> Sums:
         self._ranks.finish(self._work)
-
-
-class Verdict(NamedTuple):
-    """What a step's update found, as scalars on the device; see `Outcome`."""
-
-    grad_norm: torch.Tensor
-    skip: torch.Tensor
-    bad: torch.Tensor
-    bad_here: torch.Tensor
+        return Sums(self._numbers[0], self._numbers[1], self._local_loss)
 
 
 class Pending:
     """A step's result on its way to the host; `read` waits only if the device has not got there yet."""
 
-    def __init__(self, step: int, tally: Tally, verdict: Verdict) -> None:
+    def __init__(self, step: int, values: torch.Tensor, votes: torch.Tensor | str | None) -> None:
+        """`values` as Update gives them; `votes` of all ranks, or, of the only one, why it wants to stop."""
         self.step = step
-        loss = tally.loss_sum / tally.weight.clamp(min=torch.finfo(torch.float64).tiny)
-        values = torch.cat([torch.stack([loss, *(value.double() for value in verdict)]), tally.votes])
+        self._stop = votes if isinstance(votes, str) else None
+        if isinstance(votes, torch.Tensor):
+            values = torch.cat([values, votes])
         self._event: torch.cuda.Event | None = None
         if values.device.type == "cuda":
             self._host = torch.empty(values.shape, dtype=values.dtype, pin_memory=True)
@@ -94,6 +100,7 @@ class Pending:
             if self._event is not None:
                 self._event.synchronize()
             loss, norm, skipped, bad, bad_here, *votes = self._host.tolist()
-            stop = next((reason for reason, count in zip(STOP_REASONS, votes, strict=True) if count > 0), None)
-            self._outcome = Outcome(self.step, loss, norm, skipped > 0, bad > 0, bad_here > 0, stop)
+            # Without votes there is nobody to agree with.
+            agreed = next((reason for reason, count in zip(STOP_REASONS, votes, strict=False) if count > 0), None)
+            self._outcome = Outcome(self.step, loss, norm, skipped > 0, bad > 0, bad_here > 0, self._stop or agreed)
         return self._outcome

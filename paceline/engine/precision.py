@@ -38,8 +38,10 @@ class Precision:
         elif optimizer.defaults.get("fused"):
             # The fused kernels look at this flag on the device: no synchronisation.
             optimizer.found_inf = skip  # type: ignore[attr-defined]
-            optimizer.step()
-            del optimizer.found_inf  # type: ignore[attr-defined]
+            try:
+                optimizer.step()
+            finally:
+                del optimizer.found_inf  # type: ignore[attr-defined]
         elif not bool(skip):
             optimizer.step()
 

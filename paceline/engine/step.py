@@ -13,16 +13,18 @@ import torch
 
 from paceline.engine.average import Average
 from paceline.engine.context import Context
-from paceline.engine.graph import Graphs, Recorder
+from paceline.engine.graph import Graph, Graphs, Recorder
 from paceline.engine.loader import MicroBatch, to_device
 from paceline.engine.marks import MarkedTimer
 from paceline.engine.optimizer import LearningRate
 from paceline.engine.out_of_memory import name_batch
-from paceline.engine.outcome import Pending, Tally, Verdict
+from paceline.engine.outcome import Pending, Tally
 from paceline.engine.precision import Precision
 from paceline.engine.seeding import seed_micro_step
 from paceline.engine.strategies.base import Strategy
 from paceline.engine.timing import StepTimer
+from paceline.engine.update import Update
+from paceline.engine.update_graph import RecordedUpdates
 from paceline.telemetry.ledger import Ledger
 from paceline.workload import Workload
 
@@ -51,11 +53,9 @@ class TrainStep:
         self._learning_rate = learning_rate
         self._timer = timer
         self._hold_update = hold_update
-        self._average = average
         self._ranks = context.ranks
         self._watch = context.watch
         self._pulse = context.pulse
-        self._train = config.train
         self._seed = config.run.seed
         self._accumulate = context.batch_plan.accumulate
         self._ledger: Ledger | None = None
@@ -64,10 +64,15 @@ class TrainStep:
         # The strategy divides the sum of gradients by its divisor. Gradients travel at the size of one sample, whatever the loss
         # weighs (fp16 overflows); the exact weight follows after the sum.
         self._loss_scale = strategy.divisor / config.train.global_batch
+        self._update = Update(config.train, strategy, optimizer, precision, average)
         self._graphs: Graphs | None = None
+        self._recorded_updates: RecordedUpdates | None = None
+        """where one micro-step is the whole step"""
         if use_graph:
             recorder = Recorder(self._ranks.device)
             self._graphs = Graphs(self._compute, strategy.model, recorder, context.events, config.train.graph)
+            if self._accumulate == 1:
+                self._recorded_updates = RecordedUpdates(self._update, recorder, self._ranks, optimizer, context.events)
         self.units = 0
         """units of throughput this rank has trained on"""
 
@@ -78,8 +83,7 @@ class TrainStep:
 
     def run(self, step: int, batches: Iterator[MicroBatch]) -> tuple[Pending, int]:
         """Trains step `step`; returns its result, still on its way to the host, and the samples of the global batch."""
-        tally = Tally(self._ranks)
-        batch_samples = 0
+        tally, graph, batch_samples = None, None, 0
         self._timer.begin_step(step)
         for micro_step in range(self._accumulate):
             self._enter(step, "data")
@@ -89,37 +93,63 @@ class TrainStep:
             is_last = micro_step == self._accumulate - 1
             with contextlib.nullcontext() if is_last else self._strategy.accumulating():
                 try:
-                    self._micro_step(item, tally, is_last)
+                    graph = self._find_graph(item)
+                    if graph is not None and self._recorded_updates is not None:
+                        self._replay(graph, item)  # the update takes all from the graph
+                    else:
+                        tally = tally or Tally(self._ranks)
+                        self._micro_step(item, graph, tally, is_last)
                 except (RuntimeError, MemoryError) as error:
                     name_batch(error, item.batch)
                     raise
         self._enter(step, "optimizer")
         self._learning_rate.apply(self._optimizer, step)
-        pending = Pending(step, tally, self._update(step, tally))
+        if tally is not None:
+            pending = Pending(step, self._update.run(step, tally.finish(), self._hold_update), tally.votes)
+        else:
+            assert graph is not None
+            assert self._recorded_updates is not None
+            pending = self._recorded_updates.run(step, graph, self._watch.reason, self._hold_update)
         self._timer.end_step()
         return pending, batch_samples
 
-    def _micro_step(self, item: MicroBatch, tally: Tally, is_last: bool) -> None:
-        batch = to_device(item.batch, self._ranks.device)
-        self._enter(item.step, "forward")
-        # A dummy is too rare to be recorded.
-        graph = self._graphs.find(batch) if self._graphs is not None and item.ids else None
-        seed_micro_step(self._seed, item.step, item.micro_step, self._ranks.rank, self._ranks.device)
+    def _find_graph(self, item: MicroBatch) -> Graph | None:
+        """What forward and backward of such a batch are recorded as; where they are one, both are counted as backward."""
+        if self._graphs is None or not item.ids:  # a dummy is too rare to be recorded
+            return None
+        self._enter(item.step, "backward")
+        return self._graphs.find(item.batch)
+
+    def _micro_step(self, item: MicroBatch, graph: Graph | None, tally: Tally, is_last: bool) -> None:
         if graph is not None:
-            self._enter(item.step, "backward")  # forward and backward are one, and counted here
-            self._count(item, *graph.replay(batch, is_last=is_last), tally)
+            tally.add(*self._replay(graph, item))
+            graph.leave_gradients(is_last=is_last)
             if is_last:
                 tally.start(self._watch.reason)
             return
+        batch = to_device(item.batch, self._ranks.device)
+        self._enter(item.step, "forward")
+        self._seed_step(item)
         loss_sum, weight = self._loss(batch)
         if not item.ids:
             # A dummy: it keeps this rank's collectives in step with the others' and counts for nothing.
             loss_sum, weight = loss_sum * 0, weight * 0
-        self._count(item, loss_sum.detach(), weight.detach(), tally)
+        else:
+            tally.add(loss_sum.detach(), weight.detach())
+        self._count(item, loss_sum.detach(), weight.detach())
         if is_last:
             tally.start(self._watch.reason)
         self._enter(item.step, "backward")
         self._backward(loss_sum)
+
+    def _replay(self, graph: Graph, item: MicroBatch) -> tuple[torch.Tensor, torch.Tensor]:
+        self._seed_step(item)
+        loss_sum, weight = graph.replay(item.batch)
+        self._count(item, loss_sum, weight)
+        return loss_sum, weight
+
+    def _seed_step(self, item: MicroBatch) -> None:
+        seed_micro_step(self._seed, item.step, item.micro_step, self._ranks.rank, self._ranks.device)
 
     def _compute(self, batch: Any) -> tuple[torch.Tensor, torch.Tensor]:
         """What a graph records."""
@@ -135,10 +165,9 @@ class TrainStep:
     def _backward(self, loss_sum: torch.Tensor) -> None:
         self._strategy.backward(self._precision.scale(loss_sum * self._loss_scale))
 
-    def _count(self, item: MicroBatch, loss_sum: torch.Tensor, weight: torch.Tensor, tally: Tally) -> None:
+    def _count(self, item: MicroBatch, loss_sum: torch.Tensor, weight: torch.Tensor) -> None:
         if item.ids:
             self.units += self._workload.units(item.ids)
-            tally.add(loss_sum, weight)
         if self._ledger is not None:
             self._ledger.write(
                 step=item.step,
@@ -148,28 +177,6 @@ class TrainStep:
                 loss_sum=float(loss_sum),
                 weight=float(weight),
             )
-
-    def _update(self, step: int, tally: Tally) -> Verdict:
-        """Normalises, clips and applies the gradients."""
-        tally.finish()
-        weight = tally.weight
-        normalize = self._precision.unscale(torch.where(weight > 0, self._train.global_batch / weight, 0.0).float())
-        gradients = self._strategy.gradients()
-        grad_norm = self._strategy.total_norm(gradients) * normalize
-        # All at once: on a GPU each of these small operations costs a launch.
-        is_finite = torch.isfinite(torch.stack([tally.loss_sum, grad_norm.double(), tally.local_loss]))
-        skip = 1.0 - is_finite[:2].all().float()  # by what all ranks have alike, never by this rank's own loss
-        factor = normalize
-        if self._train.clip_norm is not None:
-            factor = normalize * (self._train.clip_norm / (grad_norm + 1e-6)).clamp(max=1.0)
-        torch._foreach_mul_(gradients, factor)
-        self._hold_update()  # a snapshot of the weights may still be under way
-        self._precision.apply(self._optimizer, skip, self._strategy.own_step)
-        self._strategy.share_update()
-        if self._average is not None:
-            self._average.update(step, skip)
-        self._strategy.drop_gradients()
-        return Verdict(grad_norm, skip, self._precision.is_trouble(is_finite[0], skip), ~is_finite[2])
 
     def _enter(self, step: int, phase: str) -> None:
         self._timer.enter(phase)

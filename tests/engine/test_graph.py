@@ -41,10 +41,12 @@ class NoisyRegression(Regression):
 
 
 class FakeRecorder:
-    """Records by remembering what to call; as on CUDA, a replay writes into the tensors of the recording, which hold nothing before."""
+    """Records by remembering what to call. As on CUDA, recording changes nothing; a replay reads the gradients that were there when it
+    was recorded, and writes into the tensors of the recording, which hold nothing before."""
 
     def __init__(self, find_model: Callable[[], torch.nn.Module]) -> None:
         self._find_model = find_model
+        self.find_optimizer: Callable[[], torch.optim.Optimizer | None] = lambda: None
         self.scratch_bytes = 0
         self.recordings = self.warm_ups = self.replays = 0
 
@@ -54,31 +56,52 @@ class FakeRecorder:
 
     def record(self, compute: Callable[[], Any]) -> tuple[Callable[[], None], Any]:
         self.recordings += 1
-        parameters = list(self._find_model().parameters())
-        sums = compute()
-        places = [*sums, *(p.grad for p in parameters if p.grad is not None)]
+        parameters, optimizer = list(self._find_model().parameters()), self.find_optimizer()
+        moments = [] if optimizer is None else [m for state in optimizer.state.values() for m in state.values()]
+        given = [p.grad for p in parameters]
+        lasting = [tensor for tensor in (*parameters, *moments, *given) if tensor is not None]
+        before = [tensor.detach().clone() for tensor in lasting]
+        result = compute()
+        places = self._results(result, parameters)
         for place in places:
             place.fill_(float("nan"))
+        with torch.no_grad():
+            for tensor, value in zip(lasting, before, strict=True):
+                tensor.copy_(value)
 
         def replay() -> None:
             self.replays += 1
             kept = [p.grad for p in parameters]
-            results = [*compute(), *(p.grad for p in parameters if p.grad is not None)]
-            for place, result in zip(places, results, strict=True):
-                place.copy_(result)
+            for parameter, gradient in zip(parameters, given, strict=True):
+                parameter.grad = gradient
+            results = self._results(compute(), parameters)
+            for place, value in zip(places, results, strict=True):
+                place.copy_(value)
             for parameter, gradient in zip(parameters, kept, strict=True):
                 parameter.grad = gradient
 
-        return replay, sums
+        return replay, result
+
+    def _results(self, result: Any, parameters: list[torch.nn.Parameter]) -> list[torch.Tensor]:
+        returned = [result] if isinstance(result, torch.Tensor) else list(result)
+        return [*returned, *(p.grad for p in parameters if p.grad is not None)]
 
 
 class BrokenRecorder(FakeRecorder):
-    """Fails from its second recording on."""
+    """Fails at the shape of the fourth step: its third recording, after the first shape's micro-step and update."""
+
+    good = 2
 
     def record(self, compute: Callable[[], Any]) -> tuple[Callable[[], None], Any]:
-        if self.recordings:
+        if self.recordings >= self.good:
             raise RuntimeError("operation not permitted when stream is capturing\nmore of it")
         return super().record(compute)
+
+
+class NoUpdates(BrokenRecorder):
+    """Fails at the first update."""
+
+    good = 1
 
 
 @dataclasses.dataclass
@@ -100,7 +123,8 @@ def train(make_context, monkeypatch) -> Callable[..., Result]:
             monkeypatch.setattr(build, "choose_graph", lambda *facts: (True, "a test"))
             monkeypatch.setattr(step, "Recorder", lambda device: recorder)
         sections = {
-            "train": {"max_steps": 9, "global_batch": 13, "optimizer": {"weight_decay": 0.1}} | train,
+            # A rate that fp32 has exactly: a recorded update reads it from the device.
+            "train": {"max_steps": 9, "global_batch": 13, "optimizer": {"weight_decay": 0.1, "lr": 2**-10}} | train,
             "telemetry": {"tensorboard": False, "log_every": 1},
             "evaluate": {"every_epochs": None},
         }
@@ -108,6 +132,8 @@ def train(make_context, monkeypatch) -> Callable[..., Result]:
         rows = len(read_table(context.layout.metrics))
         events = len(list(read_records(context.layout.events)))
         trainer = build_trainer(context, workload)
+        if recorder is not None:
+            recorder.find_optimizer = lambda: trainer._step._optimizer
         trainer.run()
         trainer.close()
         monkeypatch.undo()
@@ -179,20 +205,26 @@ def test_gradients_add_up_over_micro_steps_and_the_last_ones_are_not_copied():
 
 
 @pytest.mark.parametrize(
-    ("options", "num_recordings"),
+    ("options", "num_shapes", "num_updates"),
     [
-        ({}, 2),  # 13 samples, and 1 in the last batch of the 40
-        ({"micro_batch": 5}, 3),  # 4 and 5; then two dummies and 1
-        ({"micro_batch": 5, "clip_norm": 0.1}, 3),
-        ({"accumulate": 20}, 1),
+        ({}, 2, 2),  # 13 samples, and 1 in the last batch of the 40
+        ({"clip_norm": 0.1}, 2, 2),
+        ({"optimizer": {"lr": 2**-10, "ema": 0.9}}, 2, 0),
+        ({"optimizer": {"lr": 2**-10, "fused": False}}, 2, 0),
+        ({"micro_batch": 5}, 3, 0),  # 4 and 5; then two dummies and 1
+        ({"micro_batch": 5, "clip_norm": 0.1}, 3, 0),
+        ({"accumulate": 20}, 1, 0),
     ],
 )
-def test_replayed_steps_are_the_steps_without_graphs(train, options, num_recordings):
+def test_replayed_steps_are_the_steps_without_graphs(train, options, num_shapes, num_updates):
     replayed = train(FakeRecorder, **options)
     assert_same(replayed, train(**options))
-    assert replayed.recorder.recordings == num_recordings
-    assert replayed.recorder.warm_ups == 3 * num_recordings
-    assert replayed.recorder.replays > 9 - num_recordings
+    assert replayed.recorder.recordings == num_shapes + num_updates
+    assert replayed.recorder.warm_ups == 3 * num_shapes, "the first update of each shape is one"
+    if num_updates:
+        assert replayed.recorder.replays == 9 + 9 - num_shapes
+    else:
+        assert replayed.recorder.replays > 9 - num_shapes
     assert torch.equal(replayed.weights["idle"], torch.ones(3)), "no gradient, and so no decay"
 
 
@@ -221,8 +253,10 @@ def test_recording_leaves_everything_as_it_was():
     assert all(torch.equal(p.grad, torch.full_like(p, 7.0)) for p in model.inner.parameters())
     assert model.outer.weight.grad is None
     batch["x"].fill_(5.0)
-    _, weight = graph.replay({"x": torch.ones(2, 4)}, is_last=True)
+    _, weight = graph.replay({"x": torch.ones(2, 4)})
     assert float(weight) == 2
+    assert model.outer.bias.grad is None
+    graph.leave_gradients(is_last=True)
     assert model.outer.bias.grad.item() == 2
 
 
@@ -234,7 +268,15 @@ def test_what_cannot_be_recorded_runs_without_graphs(train):
     assert warning["why"].endswith("not permitted when stream is capturing")
     choices = [event["effective"] for event in broken.events if event.get("about") == "train.graph"]
     assert choices == [True, False]
-    assert broken.recorder.replays == 3, "none after the failure, which the fourth step's shape brought"
+    assert broken.recorder.replays == 3 + 2, "none after the failure, which the fourth step's shape brought"
+
+
+def test_an_update_that_cannot_be_recorded_is_run_as_ever(train):
+    broken = train(NoUpdates, global_batch=40)
+    assert_same(broken, train(global_batch=40))
+    (warning,) = [event for event in broken.events if event["kind"] == "warning"]
+    assert "updates go on without CUDA graphs" in warning["what"]
+    assert broken.recorder.replays == 9, "the micro-steps are replayed all the same"
 
 
 def test_shapes_without_end_run_without_graphs(make_context):

@@ -72,7 +72,7 @@ def profile_one(call: AttentionCall, dtype: torch.dtype) -> set[str]:
     with torch.no_grad():
         for state in (query, key, value):
             state.normal_()
-    with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as profiler:
+    with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA], acc_events=True) as profiler:
         mixed = attend_by_sdpa(query, key, value, is_causal=True, dropout=call.dropout)
         torch.autograd.grad(mixed, (query, key, value), torch.ones_like(mixed))
         torch.cuda.synchronize()
@@ -145,7 +145,7 @@ def test_the_kernels_of_a_replayed_training_are_those_promised(tmp_path: Path, a
     config = SasrecConfig.model_validate({"recipe": "sasrec", **sections})
     context = dataclasses.replace(build_context(tmp_path, device=device()), config=config)
     trainer = build_trainer(context, SasrecWorkload(config))
-    with profile(activities=[ProfilerActivity.CUDA]) as profiler:
+    with profile(activities=[ProfilerActivity.CUDA], acc_events=True) as profiler:
         trainer.run()
         torch.cuda.synchronize()
     trainer.close()

@@ -24,6 +24,7 @@ COMMON = (
     "model.blocks=2",
     "train.micro_batch=7",
     "train.clip_norm=0.5",
+    "train.schedule.kind=constant",  # a run that is extended keeps the schedule of its first length
     "evaluate.every_steps=10",
     "evaluate.block=16",
     "checkpoint.every_steps=10",

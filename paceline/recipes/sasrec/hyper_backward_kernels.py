@@ -48,34 +48,35 @@ def write_backward_kernel(
 @triton.jit
 def dots_kernel(
     x_ptr, x_t, x_n, g_ptr, g_t, g_n, du_ptr, du_t, dpre_ptr, dres_ptr, T,
-    n: tl.constexpr, D: tl.constexpr, BT: tl.constexpr, BD: tl.constexpr,
+    n: tl.constexpr, D: tl.constexpr, W: tl.constexpr, BT: tl.constexpr, BD: tl.constexpr,
 ):  # fmt: skip
-    """dpre_nT = du · x, dres_nnT = g · x: n + n² sums per token."""
+    """dpre_nT = du · x, dres_nnT = g · x: n + n² sums per token. A thread has W neighbours, as many as it loads at once."""
     t = tl.program_id(0) * BT + tl.arange(0, BT)
-    d_four = tl.arange(0, BD // 4)[None, :, None] * 4 + tl.arange(0, 4)[None, None, :]
+    column = tl.arange(0, BD // W)[None, :, None] * W + tl.arange(0, W)[None, None, :]
     pre = ()
     for _ in tl.static_range(n):
-        pre += (tl.zeros([BT, BD // 4], tl.float32),)
+        pre += (tl.zeros([BT, BD // W], tl.float32),)
     res = ()
     for _ in tl.static_range(n * n):
-        res += (tl.zeros([BT, BD // 4], tl.float32),)
+        res += (tl.zeros([BT, BD // W], tl.float32),)
     for start in range(0, D, BD):
-        d = start + d_four
+        d = start + column
         inside = (t[:, None, None] < T) & (d < D)
         du = tl.load(du_ptr + t[:, None, None] * du_t + d, mask=inside, other=0.0).to(tl.float32)
+        # As they lie in memory, so that bf16 takes half the registers; widened where they are multiplied.
         x = ()
         g = ()
         for s in tl.static_range(n):
-            x += (tl.load(x_ptr + t[:, None, None] * x_t + s * x_n + d, mask=inside, other=0.0).to(tl.float32),)
-            g += (tl.load(g_ptr + t[:, None, None] * g_t + s * g_n + d, mask=inside, other=0.0).to(tl.float32),)
+            x += (tl.load(x_ptr + t[:, None, None] * x_t + s * x_n + d, mask=inside, other=0.0),)
+            g += (tl.load(g_ptr + t[:, None, None] * g_t + s * g_n + d, mask=inside, other=0.0),)
         larger_pre = ()
         for s in tl.static_range(n):
-            larger_pre += (pre[s] + tl.sum(du * x[s], 2),)
+            larger_pre += (pre[s] + tl.sum(du * x[s].to(tl.float32), 2),)
         pre = larger_pre
         larger_res = ()
         for i in tl.static_range(n):
             for j in tl.static_range(n):
-                larger_res += (res[i * n + j] + tl.sum(g[i] * x[j], 2),)
+                larger_res += (res[i * n + j] + tl.sum(g[i].to(tl.float32) * x[j].to(tl.float32), 2),)
         res = larger_res
     for s in tl.static_range(n):
         tl.store(dpre_ptr + s * T + t, tl.sum(pre[s], 1), mask=t < T)
@@ -195,7 +196,7 @@ def map_backward_kernel(
 
 @triton.jit
 def read_backward_kernel(
-    x_ptr, x_t, x_n, g_ptr, g_t, g_n, du_ptr, du_t, project_ptr, pre_ptr, res_ptr, shrink_ptr, dproduct_ptr, dx_ptr, T,
+    x_ptr, x_t, x_n, g_ptr, g_t, g_n, du_ptr, du_t, project_ptr, dproduct_ptr, pre_ptr, res_ptr, shrink_ptr, dx_ptr, T,
     n: tl.constexpr, D: tl.constexpr, BT: tl.constexpr, BD: tl.constexpr,
 ):  # fmt: skip
     """dx_TnD, from all that was made of x."""

@@ -1,9 +1,9 @@
 # mypy: ignore-errors
 """The GPU kernels of mHC whose narrow products go to the tensor cores, for streams in bf16; hyper_kernels.py says how things lie in memory.
 
-Streams in bf16 are exact operands there. What is fp32 (project, and gradients) goes in as two numbers of bf16, one for what the other
-leaves: 16 bits of it count, and sums are fp32. For streams in fp32 the splitting would cost as much as it saves: those have kernels
-without tensor cores, with the same arguments and the same results.
+Streams in bf16 are exact operands there. What is fp32 and decides how streams mix (project, and its gradient) goes in as two numbers of
+bf16, one for what the other leaves: 16 bits of it count, and sums are fp32. For streams in fp32 the splitting would cost as much as it
+saves: those have kernels without tensor cores.
 """
 
 from __future__ import annotations
@@ -70,38 +70,46 @@ def project_bf16_kernel(
 
 
 @triton.jit
+def spread_bf16_kernel(
+    project_ptr, dproduct_ptr, dx_ptr, T, n: tl.constexpr, D: tl.constexpr, BT: tl.constexpr, BD: tl.constexpr
+):  # fmt: skip
+    """dx_TK = dproduct · project: what the mapping numbers' gradients say to x. Rounded to bf16 as any product's gradient is there."""
+    M: tl.constexpr = 2 * n + n * n
+    K: tl.constexpr = n * D
+    t = tl.program_id(0) * BT + tl.arange(0, BT)[:, None]
+    k = tl.program_id(1) * BD + tl.arange(0, BD)[None, :]
+    m = tl.arange(0, MP)
+    dproduct = tl.load(dproduct_ptr + m[None, :] * T + t, mask=(m[None, :] < M) & (t < T), other=0.0)
+    project = tl.load(project_ptr + m[:, None] * K + k, mask=(m[:, None] < M) & (k < K), other=0.0)
+    dx = tl.dot(dproduct.to(tl.bfloat16), project.to(tl.bfloat16))
+    tl.store(dx_ptr + t * K + k, dx, mask=(t < T) & (k < K))
+
+
+@triton.jit
 def read_backward_bf16_kernel(
-    x_ptr, x_t, x_n, g_ptr, g_t, g_n, du_ptr, du_t, project_ptr, pre_ptr, res_ptr, shrink_ptr, dproduct_ptr, dx_ptr, T,
+    x_ptr, x_t, x_n, g_ptr, g_t, g_n, du_ptr, du_t, pre_ptr, res_ptr, shrink_ptr, dx_ptr, T,
     n: tl.constexpr, D: tl.constexpr, BT: tl.constexpr, BD: tl.constexpr,
 ):  # fmt: skip
-    """dx_TnD, from all that was made of x."""
-    M: tl.constexpr = 2 * n + n * n
+    """dx_TnD, in which spread_bf16_kernel left its part, from all else that was made of x.
+
+    In one kernel, the product and these sums ask for two layouts: to change between them for every stream took twice as long.
+    """
     t = tl.program_id(0) * BT + tl.arange(0, BT)
     d = tl.program_id(1) * BD + tl.arange(0, BD)[None, :]
-    number = tl.arange(0, MP)
     inside = (t[:, None] < T) & (d < D)
-    dproduct_high, dproduct_low = split(
-        tl.load(
-            dproduct_ptr + number[None, :] * T + t[:, None], mask=(number[None, :] < M) & (t[:, None] < T), other=0.0
-        )
-    )
     du = tl.load(du_ptr + t[:, None] * du_t + d, mask=inside, other=0.0).to(tl.float32)
     shrink = tl.load(shrink_ptr + t, mask=t < T, other=0.0)[:, None]
     g = ()
     for i in tl.static_range(n):
         g += (tl.load(g_ptr + t[:, None] * g_t + i * g_n + d, mask=inside, other=0.0),)
     for s in tl.static_range(n):
-        row_high, row_low = split(
-            tl.load(project_ptr + (number[:, None] * n + s) * D + d, mask=(number[:, None] < M) & (d < D), other=0.0)
-        )
-        dx = tl.dot(dproduct_high, row_low)
-        dx = tl.dot(dproduct_low, row_high, dx)
-        dx = tl.dot(dproduct_high, row_high, dx)
         x = tl.load(x_ptr + t[:, None] * x_t + s * x_n + d, mask=inside, other=0.0).to(tl.float32)
+        place = dx_ptr + (t[:, None] * n + s) * D + d
+        dx = tl.load(place, mask=inside, other=0.0).to(tl.float32)
         dx += tl.load(pre_ptr + s * T + t, mask=t < T, other=0.0)[:, None] * du - shrink * x
         for i in tl.static_range(n):
             dx += tl.load(res_ptr + (i * n + s) * T + t, mask=t < T, other=0.0)[:, None] * g[i].to(tl.float32)
-        tl.store(dx_ptr + (t[:, None] * n + s) * D + d, dx, mask=inside)
+        tl.store(place, dx, mask=inside)
 
 
 @triton.jit

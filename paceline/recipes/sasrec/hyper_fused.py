@@ -52,8 +52,10 @@ TILES = {
     "dots": Tile(4, 32, 1),
     "read_backward": Tile(4, 128, 1),
     "project_backward": Tile(32, 64, 4, 3),
-    "project_bf16": Tile(64, 128, 4, 2),
-    "read_backward_bf16": Tile(16, 128, 4),
+    "project_bf16": Tile(64, 64, 4, 3),
+    "dots_bf16": Tile(4, 64, 1),
+    "spread_bf16": Tile(64, 128, 4),
+    "read_backward_bf16": Tile(8, 128, 4),
     "project_backward_bf16": Tile(64, 64, 4, 3),
 }
 _TOKENS = 32
@@ -122,8 +124,10 @@ class _Read(torch.autograd.Function):
         empty = partial(torch.empty, dtype=torch.float32, device=x_TnD.device)
 
         dpre_nT, dres_nnT = empty(n, T), empty(n, n, T)
-        tile = TILES["dots"]
-        kernels.dots_kernel[(tile.grid(T),)](*streams, dpre_nT, dres_nnT, T, n=n, D=D, **tile.options(D))
+        tile = TILES["dots_bf16" if x_TnD.dtype == torch.bfloat16 else "dots"]
+        kernels.dots_kernel[(tile.grid(T),)](
+            *streams, dpre_nT, dres_nnT, T, n=n, D=D, W=16 // x_TnD.element_size(), **tile.options(D)
+        )
 
         programs = count_programs(T, _TOKENS)
         dproduct_MT, shrink_T, sums_2MP = empty(M, T), empty(T), empty(2, M, programs)
@@ -146,8 +150,13 @@ class _Read(torch.autograd.Function):
         # Last: what comes next in the backward reads dx, and finds its end in the cache.
         dx_TnD = torch.empty(T, n, D, dtype=x_TnD.dtype, device=x_TnD.device)
         tile, read_backward = _choose(x_TnD.dtype, "read_backward")
+        product = [project_MK, dproduct_MT]
+        if x_TnD.dtype == torch.bfloat16:
+            wide, spread = _choose(x_TnD.dtype, "spread")
+            spread[(wide.grid(T), wide.columns(n * D))](*product, dx_TnD, T, n=n, D=D, **wide.options(n * D))
+            product = []
         read_backward[(tile.grid(T), tile.columns(D))](
-            *streams, project_MK, pre_nT, res_nnT, shrink_T, dproduct_MT, dx_TnD, T, n=n, D=D, **tile.options(D)
+            *streams, *product, pre_nT, res_nnT, shrink_T, dx_TnD, T, n=n, D=D, **tile.options(D)
         )
         return dx_TnD, dproject_MK, dsmall[M:], dsmall[:M], None, None
 

@@ -8,6 +8,9 @@
       elapsed    (2, 9)    seconds since the user's first event (model.time)
       scale      (2,)      seconds per unit of the user's pace (model.time)
 
+Of a set whose histories lie on a GPU it gives `places` (K, 2) alone, still on the host, and `cut` makes the rest of it there: as a part
+of the step, so that a recorded one has it in its graph.
+
 Padding stands at the end, where causal attention never looks at it. Rows are as long as the longest of the batch; on a GPU, where all
 batches have the same shape, as the longest of all.
 """
@@ -80,19 +83,24 @@ class TrainSet(_Samples):
         return len(self._windows)
 
     def fetch(self, ids: Sequence[int], draw: Draw) -> Tensors:
-        chosen = np.asarray(ids, np.int64)
-        windows, histories = self._windows, self._histories
-        lengths = windows.lengths[chosen]
-        row_length = self._row_length(lengths)
-        places = (draw_firsts(windows, draw, chosen), lengths, windows.users[chosen])
+        chosen, windows = np.asarray(ids, np.int64), self._windows
         keys = (sample_keys(draw, chosen).numpy(),) if self._needs_keys else ()
-        firsts_B, lengths_B, users_B, *keys_B = self._send(*places, *keys)
-        batch = histories.cut(firsts_B, lengths_B, users_B, row_length)
+        places = np.stack((draw_firsts(windows, draw, chosen), windows.lengths[chosen], windows.users[chosen], *keys))
+        batch = {"places": torch.from_numpy(places)}
+        if self._negatives is not None:
+            batch["negatives"] = self._negatives.draw(draw)
+        return batch if self._histories.device.type == "cuda" else self.cut(batch)
+
+    def cut(self, batch: Tensors) -> Tensors:
+        """The whole batch, cut out of the histories that lie where its places are."""
+        places_KB = batch.pop("places")
+        histories = self._histories.to(places_KB.device)
+        firsts_B, lengths_B, users_B, *keys_B = places_KB.unbind()
+        row_length = self._longest if places_KB.is_cuda else int(lengths_B.max())
+        batch |= histories.cut(firsts_B, lengths_B, users_B, row_length)
         batch["targets"] = histories.cut_items(firsts_B + 1, lengths_B, row_length)
         if self._needs_keys:
             (batch["keys"],) = keys_B
-        if self._negatives is not None:
-            batch["negatives"] = self._negatives.draw(draw).to(histories.device, non_blocking=True)
         return batch
 
 

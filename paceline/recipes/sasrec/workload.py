@@ -69,6 +69,8 @@ class SasrecWorkload:
 
     def loss(self, model: torch.nn.Module, batch: Tensors) -> tuple[torch.Tensor, torch.Tensor]:
         """Summed over all targets; each weighs 1."""
+        if "places" in batch:
+            batch = self._train.cut(dict(batch))
         return model(batch), (batch["targets"] > 0).sum(dtype=torch.float32)
 
     def attention_calls(self, device_type: str, micro_batch: int, block: int) -> Sequence[AttentionCall]:
