@@ -103,6 +103,7 @@ def test_a_window_on_a_gpu_is_closed_without_waiting_and_read_later(clock, monke
     timer.resume()
     for _ in range(3):
         for _ in range(2):
+            clock.now += 0.5  # between two steps, which is the second one's time
             timer.begin_step(1)
             for phase, seconds in (("data", 1), ("forward", 2), ("backward", 3), ("optimizer", 4)):
                 timer.enter(phase)
@@ -118,9 +119,31 @@ def test_a_window_on_a_gpu_is_closed_without_waiting_and_read_later(clock, monke
         assert window is not None
         times = window.read()
         assert clock.now == before + 1, "until the device is there"
-        assert (times.steps, times.wall_s, times.p50) == (2, pytest.approx(20), pytest.approx(10_000))
-        assert times.phases == pytest.approx({"data": 1000, "forward": 2000, "backward": 3000, "optimizer": 4000})
+        assert (times.steps, times.wall_s, times.p50) == (2, pytest.approx(21), pytest.approx(10_500))
+        assert times.phases == pytest.approx({"data": 1500, "forward": 2000, "backward": 3000, "optimizer": 4000})
         clock.now = before
         made.append(Event.made)
     assert made[2] == made[1], "events are used again"
     assert timer.close_window() is None
+
+
+def test_on_a_gpu_every_fifth_step_is_split_into_phases(clock, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "Event", Event)
+    timer = CudaStepTimer()
+    timer.resume()
+    made = []
+    for step in range(7):
+        before = Event.made
+        timer.begin_step(step)
+        for phase in ("data", "forward", "backward", "optimizer"):
+            timer.enter(phase)
+            clock.now += 2 if step == 5 else 1
+        timer.end_step()
+        made.append(Event.made - before)
+    assert made == [4, 1, 1, 1, 1, 4, 1]
+    window = timer.close_window()
+    assert window is not None
+    times = window.read()
+    assert times.step_ms == pytest.approx((6 * 4 + 8) * 1000 / 7)
+    assert times.phases == pytest.approx(dict.fromkeys(times.phases, 1500)), "the mean of the two that were split"
+    assert len({id(event) for event in timer._free}) == len(timer._free), "a shared event is free once"

@@ -155,7 +155,7 @@ def test_dropout_is_another_one_in_each_step_and_the_same_again(train):
 def test_what_cannot_be_recorded_runs_without_graphs(train):
     fallen, eager = train(True, Looking()), train(False, Looking())
     assert_close(fallen.losses, eager.losses, 1e-6)
-    warnings = [event["what"] for event in fallen.events if event["kind"] == "warning"]
+    warnings = [event["what"] for event in fallen.events if event["kind"] == "warning" and "CUDA" in event["what"]]
     assert warnings == ["training goes on without CUDA graphs"]
     assert [e["effective"] for e in fallen.events if e.get("about") == "train.graph"] == [True, False]
     assert fallen.num_graphs == 0

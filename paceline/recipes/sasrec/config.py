@@ -103,7 +103,9 @@ class Model(Section):
     )
     mhc_gate: float = key(0.01, "For mhc: how much the mixing depends on the state at first.", IDENTITY, ge=0)
     mhc_fp32: Bool = key(
-        True, "For mhc: compute the mixing in fp32, also where the rest runs in half precision.", NUMERICS
+        False,
+        "For mhc: keep the streams in fp32, also where the rest runs in half precision. How they mix is computed in fp32 either way.",
+        NUMERICS,
     )
 
 

@@ -22,10 +22,9 @@ from paceline.recipes.sasrec.launches import plan_parts
 if TYPE_CHECKING:
     from types import ModuleType
 
-_TILE = Tile(8, 128, 4)
-_OPEN = Tile(4, 128, 1)
+_TILE = Tile(4, 128, 1)
 """one warp, in which an offset's tile lies as a stream's does"""
-_MOST_PARTS = 512
+_MOST_PARTS = 3200
 """programs that share the tokens where the parameters' gradients are summed"""
 
 
@@ -47,8 +46,8 @@ class _Open(torch.autograd.Function):
         hidden_TD, offset_nD = lay_rows(hidden_TD), offset_nD.contiguous()
         (T, D), n = hidden_TD.shape, len(offset_nD)
         x_TnD = torch.empty(T, n, D, dtype=dtype, device=hidden_TD.device)
-        _kernels().open_kernel[(_OPEN.grid(T), _OPEN.columns(D))](
-            hidden_TD, hidden_TD.stride(0), offset_nD, x_TnD, T, n=n, D=D, **_OPEN.options(D)
+        _kernels().open_kernel[(_TILE.grid(T), _TILE.columns(D))](
+            hidden_TD, hidden_TD.stride(0), offset_nD, x_TnD, T, n=n, D=D, **_TILE.options(D)
         )
         ctx.dtype = hidden_TD.dtype
         return x_TnD
