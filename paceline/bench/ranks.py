@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -14,6 +15,8 @@ from typing import Any
 
 from paceline.cores import cpu_count
 from paceline.errors import PacelineError
+
+_ERROR = re.compile(r"(\[rank\d+\]: ?)?[\w.]*(Error|Exception|Exit|Interrupt)\b")
 
 
 def run_ranks(module: str, settings: Mapping[str, Any], nproc: int, threads: int | None = None) -> dict[str, Any]:
@@ -31,5 +34,13 @@ def run_ranks(module: str, settings: Mapping[str, Any], nproc: int, threads: int
             return told
     except (IndexError, json.JSONDecodeError):
         pass
-    last = (done.stderr.strip().splitlines() or ["it said nothing"])[-1]
-    raise PacelineError(f"the measured run failed: {last}", " ".join(command), "run that command to see more")
+    raise PacelineError(
+        f"the measured run failed: {find_cause(done.stderr)}", " ".join(command), "run that command to see more"
+    )
+
+
+def find_cause(stderr: str) -> str:
+    """The error of the rank that spoke first; what torchrun says of it at the end is no more than that it failed."""
+    lines = stderr.strip().splitlines() or ["it said nothing"]
+    errors = [line for line in lines if _ERROR.match(line) and "ChildFailedError" not in line]
+    return (errors or lines[-1:])[0]

@@ -131,7 +131,7 @@ class Compile(Section):
     )
     mode: Literal["default", "max-autotune-no-cudagraphs"] = key(
         "default",
-        "How long the compiler searches; CUDA graphs are train.graph's, which records what was compiled.",
+        "How long the compiler searches; without CUDA graphs of its own.",
         NUMERICS,
     )
     dynamic: Literal["auto"] | Bool = key(
@@ -154,7 +154,7 @@ class Train(Section):
     )
     clip_norm: float | None = key(None, "Gradients are scaled down to this norm; null: not.", IDENTITY, gt=0)
     graph: Literal["auto"] | Bool = key(
-        "auto", "Replay forward and backward as one CUDA graph; auto: where shapes allow it.", NUMERICS
+        "auto", "Replay forward and backward, and the update, as CUDA graphs; auto: where shapes allow it.", NUMERICS
     )
     activation_checkpointing: Bool = key(
         False,

@@ -35,7 +35,7 @@ _MOST = 8
 def choose_graph(
     train: Train, device_type: str, has_group: bool, precision: str, has_static_shapes: bool
 ) -> tuple[bool, str]:
-    """(whether to use graphs, reason). With train.compile the compiled kernels are recorded."""
+    """(whether to use graphs, reason)."""
     requested = train.graph
     if requested is False:
         return False, "as requested"
@@ -45,6 +45,8 @@ def choose_graph(
         return False, "gradients travel between ranks during backward"
     if precision == "fp16":
         return False, "fp16 changes the scale of its loss from step to step"
+    if train.compile.enabled:
+        return False, "compiled kernels draw dropout from seeds that a recording would keep, the same in every step"
     if train.activation_checkpointing:
         return False, "activation checkpointing asks for the generator's state, which cannot be recorded"
     if not has_static_shapes:

@@ -73,7 +73,7 @@ class DeepSpeedStrategy(Strategy):
         return step
 
     def adopt(self, optimizer: torch.optim.Optimizer) -> None:
-        self._engine = build_engine(self._called, optimizer, self._configure(), self._parallel.timeout_s)
+        self._engine = build_engine(self._called, optimizer, self._configure(), self._ranks, self._parallel.timeout_s)
         self._engine.set_gradient_accumulation_boundary(True)
         self._engine.register_forward_pre_hook(self._begin_forward)
         self.module = self._engine
