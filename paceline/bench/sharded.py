@@ -79,7 +79,7 @@ def _count_in_steps(trainer: Trainer) -> dict[str, int]:
             held["peak"] = torch.cuda.max_memory_allocated()
         parameters = list(strategy.model.parameters())
         shares = [p.ds_tensor for p in parameters if hasattr(p, "ds_tensor")]  # stage 3 of DeepSpeed
-        held["weights"] = count_bytes([*parameters, *shares, *getattr(strategy, "_pieces", {}).values()])
+        held["weights"] = count_bytes([*parameters, *shares, *strategy.updated_copies])
         held["moments"] = count_bytes(value for state in optimizer.state.values() for value in state.values())
         drop()
 

@@ -62,6 +62,35 @@ class Switch:
         self._heartbeat._collect = self._collect if is_on else dict
 
 
+class Borders:
+    """When each block began, by the host's clock."""
+
+    def __init__(self) -> None:
+        self._began: list[float] = []
+
+    def mark(self) -> None:
+        self._began.append(time.perf_counter())
+
+    def spans(self) -> list[float]:
+        """Seconds from each mark to the next."""
+        return [after - before for before, after in itertools.pairwise(self._began)]
+
+
+class CudaBorders(Borders):
+    """By the device's: nobody waits for it where a block ends."""
+
+    def __init__(self) -> None:
+        self._events: list[torch.cuda.Event] = []
+
+    def mark(self) -> None:
+        self._events.append(torch.cuda.Event(enable_timing=True))  # type: ignore[no-untyped-call]
+        self._events[-1].record()
+
+    def spans(self) -> list[float]:
+        torch.cuda.synchronize()
+        return [before.elapsed_time(after) / 1e3 for before, after in itertools.pairwise(self._events)]
+
+
 def _do_nothing(*_: Any, **__: Any) -> None:
     return None
 
@@ -74,9 +103,8 @@ def plan_blocks(pairs: int) -> list[bool]:
 
 def run(pairs: int, block_steps: int | None, parameters: int, tokens: int | None, root: str) -> dict[str, Any] | None:
     """The seconds of each block of rank 0, and the cost of each part; None on the other ranks."""
-    # Many short blocks see the same machine in turn. A GPU's are longer: where one ends the host has to wait for it, and the row that
-    # would have been written beside the next step is written then.
-    block_steps = block_steps or (100 if torch.cuda.is_available() else Telemetry().log_every)
+    # Many short blocks see the same machine in turn. On a GPU a block's last row is written beside the first step of the next one, as ever.
+    block_steps = block_steps or Telemetry().log_every * (2 if torch.cuda.is_available() else 1)
     tokens = tokens or (4096 if torch.cuda.is_available() else 256)
     blocks = plan_blocks(pairs)
     world_size = int(os.environ.get("WORLD_SIZE", "1"))
@@ -96,16 +124,14 @@ def run(pairs: int, block_steps: int | None, parameters: int, tokens: int | None
     )
     assert block_steps % config.telemetry.log_every == 0, "a row belongs to one block"
     with dense_trainer(config, parameters, tokens, Path(root)) as (trainer, workload, context):
-        switch, began = Switch(trainer, context), list[float]()
+        switch = Switch(trainer, context)
+        borders: Borders = CudaBorders() if context.ranks.device.type == "cuda" else Borders()
         run_step = trainer._step.run
 
         def timed(step: int, batches: Any) -> Any:
             block, first = divmod(step - 1, block_steps)
             if first == 0:
-                trainer._write_row()  # on a GPU, the last of the block before
-                if context.ranks.device.type == "cuda":
-                    torch.cuda.synchronize()
-                began.append(time.perf_counter())
+                borders.mark()
                 switch.set(blocks[block] if block < len(blocks) else True)
             return run_step(step, batches)
 
@@ -115,8 +141,7 @@ def run(pairs: int, block_steps: int | None, parameters: int, tokens: int | None
         name = torch.cuda.get_device_name() if context.ranks.device.type == "cuda" else "CPU"
         if not context.ranks.is_first:
             return None
-    spans = [after - before for before, after in itertools.pairwise(began)]
-    measured = list(zip(blocks, spans, strict=True))[_WARM_BLOCKS:]
+        measured = list(zip(blocks, borders.spans(), strict=True))[_WARM_BLOCKS:]
     return {
         "device": f"{name}, {torch.get_num_threads()} threads" if name == "CPU" else name,
         "world_size": world_size,

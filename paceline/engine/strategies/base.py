@@ -56,6 +56,11 @@ class Strategy:
         """What compresses its gradients with a memory of its own."""
         return None
 
+    @property
+    def updated_copies(self) -> Sequence[torch.Tensor]:
+        """What the optimizer updates in place of the parameters, where those are made from it."""
+        return ()
+
     def adopt(self, optimizer: torch.optim.Optimizer) -> None:
         """Once, when there is an optimizer over what is `trainable`, and before it has any state."""
 

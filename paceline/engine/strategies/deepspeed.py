@@ -72,6 +72,10 @@ class DeepSpeedStrategy(Strategy):
         step: Callable[[], object] = self._engine.step
         return step
 
+    @property
+    def updated_copies(self) -> Sequence[torch.Tensor]:
+        return list(self._pieces.values())
+
     def adopt(self, optimizer: torch.optim.Optimizer) -> None:
         self._engine = build_engine(self._called, optimizer, self._configure(), self._ranks, self._parallel.timeout_s)
         self._engine.set_gradient_accumulation_boundary(True)
