@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import statistics
 import time
 
 import pytest
 import torch
 
-from paceline.engine.timing import CudaStepTimer, StepTimer, percentile
+from paceline.engine.timing import CudaStepTimer, StepTimer, deviation, percentile
 
 
 @pytest.fixture
@@ -61,6 +62,12 @@ def test_a_window(clock):
 def test_percentile_is_one_of_the_values():
     assert percentile([3.0, 1.0, 2.0], 0.9) == 3.0
     assert percentile([1.0], 0.9) == 1.0
+
+
+def test_deviation_is_that_of_statistics():
+    values = [22.1, 22.3, 21.9, 22.0, 25.1, 1e-3]
+    assert deviation(values) == pytest.approx(statistics.stdev(values))
+    assert deviation([7.0]) == 0.0
 
 
 def test_going_on_while_it_goes_on_loses_no_time(clock):
