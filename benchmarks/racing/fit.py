@@ -3,7 +3,7 @@
     python -m benchmarks.racing.fit benchmarks/racing/recorded --out paceline/bench/racing_traces
 
 log(rate of a window) = case + place in the trial (all trials see the same data in the same order) + drift of the machine (it comes
-back to its mean in `drift_s`) + luck of the process + noise between windows (AR(1)) + outliers (a whole trial, or one window, slow).
+back to its mean in `drift_s`) + luck of the process + noise between windows (AR(1)) + accidents (a slow stretch, or a slow window).
 Drift and luck are told apart by likelihood: drift is what neighbours in time share.
 """
 
@@ -36,11 +36,17 @@ def fit_windows(rows: np.ndarray) -> tuple[np.ndarray, dict[str, float]]:
     slow = noise < -_FAR * spread
     usual = np.clip(noise, -_FAR * spread, _FAR * spread)
     ar = float(np.clip((usual[:, 1:] * usual[:, :-1]).sum() / (usual**2).sum(), 0.0, 0.95))
+    # An accident is a stretch of slow windows: what it costs the whole trial counts, not how many windows it touched.
+    cost = level - -np.log(np.exp(-(rows - place)).mean(axis=1))
+    far = cost > _FAR * deviation(cost)
+    struck = far & (cost > 0.05)
     found = {
         "window_sd": spread,
         "window_ar": ar,
-        "window_outlier_rate": float(slow.mean()),
-        "window_outlier": float(-noise[slow].mean()) if slow.any() else 0.0,
+        "window_outlier_rate": float(slow[~struck].mean()),
+        "window_outlier": float(-noise[~struck][slow[~struck]].mean()) if slow[~struck].any() else 0.0,
+        "outlier_rate": float(struck.mean()),
+        "outlier": float(cost[struck].mean()) if struck.any() else 0.0,
     }
     return level, found
 
@@ -54,7 +60,6 @@ def fit_trials(levels: np.ndarray, cases: np.ndarray, times: np.ndarray, within:
     repeats = len(levels) / len(set(cases.tolist()))
     centred *= np.sqrt(repeats / (repeats - 1))
     spread = deviation(centred)
-    slow = centred < -_FAR * spread
     usual = np.clip(centred, -_FAR * spread, _FAR * spread)
     apart = np.abs(times[:, None] - times[None, :])
     best = (-np.inf, 0.0, 0.0, 60.0)
@@ -65,13 +70,7 @@ def fit_trials(levels: np.ndarray, cases: np.ndarray, times: np.ndarray, within:
                 sign, logdet = np.linalg.slogdet(cov)
                 score = -0.5 * (logdet + usual @ np.linalg.solve(cov, usual)) if sign > 0 else -np.inf
                 best = max(best, (float(score), float(luck), float(drift), tau))
-    return {
-        "process_sd": best[1],
-        "drift_sd": best[2],
-        "drift_s": best[3],
-        "outlier_rate": float(slow.mean()),
-        "outlier": float(-centred[slow].mean()) if slow.any() else 0.0,
-    }
+    return {"process_sd": best[1], "drift_sd": best[2], "drift_s": best[3]}
 
 
 def fit(record: dict[str, Any]) -> dict[str, Any]:
