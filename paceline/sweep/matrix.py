@@ -117,13 +117,13 @@ def _asks_for_more(condition: Expression, points: list[dict[str, Any]]) -> bool:
 
 def _common_values(plan: Plan) -> dict[str, Any]:
     """Every key of the configuration that the cases share."""
-    job = load_job(plan.config.recipe, (), _given(plan, {}))
+    job = load_job(plan.config.recipe, (), given_of(plan, {}))
     values = {name: value_at(job.config, name) for name in describe(type(job.config))}
     params = values.get(f"{COMMAND}.params") or {}
     return values | {f"{_PARAMS}{name}": value for name, value in params.items()}
 
 
-def _given(plan: Plan, values: Mapping[str, Any]) -> dict[str, tuple[Any, str]]:
+def given_of(plan: Plan, values: Mapping[str, Any]) -> dict[str, tuple[Any, str]]:
     """What a case gives beside its recipe: key -> (value, where it was said)."""
     given = {}
     for name, value in _flat(plan.config.set).items():
@@ -142,7 +142,7 @@ def _key(name: str) -> str:
 
 
 def _load(name: str, values: dict[str, Any], plan: Plan) -> Case:
-    job = load_job(plan.config.recipe, (), _given(plan, values))
+    job = load_job(plan.config.recipe, (), given_of(plan, values))
     placement = place_ranks(job.config.launch, job.origins["launch.gpus"])
     job.check(Facts(placement.world_size, placement.num_gpus))
     return Case(name, values, job, placement)
