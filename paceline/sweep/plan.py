@@ -1,10 +1,10 @@
 """A sweep's plan: what is compared, how long, and by what, as a YAML file says it; unknown keys are refused with the nearest name.
 
-    recipe: sasrec
-    axes: {parallel.bucket_mb: [25, 50, 100], data.num_workers: [0, 2]}
-    steps: 300
+recipe: sasrec
+axes: {parallel.bucket_mb: [25, 50, 100], data.num_workers: [0, 2]}
+steps: 300
 
-    load_plan("plan.yaml", ["steps=50", "train.global_batch=64"])      # what is no key of a plan is a fixed setting of every case
+load_plan("plan.yaml", ["steps=50", "train.global_batch=64"])      # what is no key of a plan is a fixed setting of every case
 """
 
 from __future__ import annotations

@@ -183,7 +183,9 @@ def _table(rows: Sequence[Mapping[str, Any]], delimiter: str = ",") -> str:
     writer.writeheader()
     for row in rows:
         # A reason may have several lines; a row is one.
-        writer.writerow({key: " ".join(value.split()) if isinstance(value, str) else value for key, value in row.items()})
+        writer.writerow(
+            {key: " ".join(value.split()) if isinstance(value, str) else value for key, value in row.items()}
+        )
     return buffer.getvalue()
 
 
