@@ -110,7 +110,23 @@ def _read_sweep(root: Path, beside: Path, window: int) -> tuple[Page, dict[str, 
     return build_sweep_page(facts, beside), record
 
 
-_READERS = {"run": _read_run, "sweep": _read_sweep}
+def _read_playbook(root: Path, beside: Path, window: int) -> tuple[Page, dict[str, Any]]:
+    from paceline.reports.playbook_facts import read_playbook_facts
+    from paceline.reports.playbook_page import build_playbook_page
+
+    facts = read_playbook_facts(root, _is_owned(root))
+    record = {
+        "playbook": str(root),
+        "name": facts.name,
+        "state": facts.state,
+        "is_owned": facts.is_owned,
+        "phases": [{"phase": phase.name, "kind": phase.kind, "state": phase.state} for phase in facts.phases],
+        "gaps": list(facts.gaps),
+    }
+    return build_playbook_page(facts, beside), record
+
+
+_READERS = {"run": _read_run, "sweep": _read_sweep, "playbook": _read_playbook}
 
 
 def _is_owned(root: Path) -> bool | None:

@@ -70,3 +70,5 @@ class Lanes:
     """(classes of its sample, text) of what dots, spans and colours mean"""
     x_range: tuple[float, float] | None = None
     """None: as far as the values go, with a margin"""
+    noun: str = "case"
+    """what a lane is"""

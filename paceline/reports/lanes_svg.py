@@ -12,7 +12,7 @@ from html import escape
 
 from paceline.reports.axis import Axis, build_x_axis
 from paceline.reports.lanes import Dot, Lane, Lanes, Span
-from paceline.reports.lettering import DIGIT, fit, width_of
+from paceline.reports.lettering import DIGIT, fit, fit_case, width_of
 from paceline.reports.svg import WIDTH, Drawing
 
 LANE = 33
@@ -40,7 +40,7 @@ def draw_lanes(lanes: Lanes) -> Drawing:
         y = top + LANE * number
         parts.append(_lane(lane, axis, y))
         points += [[round(axis.place(dot.x), 1), y + _MARKS, dot.text] for dot in lane.dots if axis.holds(dot.x)]
-    opening = f'<svg viewBox="0 0 {WIDTH} {height}" role="img" aria-label="{escape(lanes.title)} of each case">'
+    opening = f'<svg viewBox="0 0 {WIDTH} {height}" role="img" aria-label="{escape(lanes.title)}, a lane for each {lanes.noun}">'
     here = '<circle class="here" r="3"/>'
     return Drawing(opening + "".join(parts) + here + "</svg>", _legend(lanes, axis), {"points": points})
 
@@ -80,7 +80,7 @@ def _axis(lanes: Lanes, axis: Axis, top: float, bottom: float, is_long: bool) ->
 def _lane(lane: Lane, axis: Axis, y: float) -> str:
     aside = fit(lane.aside, WIDTH / 2)
     room = WIDTH - 4 - (width_of(aside) + _GAP if aside else 0)
-    text = f'<text class="name" x="2" y="{y + 11}">{escape(fit(lane.name, room))}</text>'
+    text = f'<text class="name" x="2" y="{y + 11}">{escape(fit_case(lane.name, room))}</text>'
     if aside:
         text += f'<text class="aside end" x="{WIDTH - 2}" y="{y + 11}">{escape(aside)}</text>'
     middle = y + _MARKS

@@ -36,6 +36,21 @@ def fit(text: str, pixels: float) -> str:
     return head + _CUT + tail
 
 
+def fit_case(text: str, pixels: float) -> str:
+    """The name of a case: its keys are cut before its values, which are what tells two cases apart."""
+    text = plain(text)
+    words = [word.partition("=") for word in text.split(" ")]
+    longest = max(len(key) for key, sign, _ in words) if any(sign for _, sign, _ in words) else 0
+    for room in (longest, *range(min(longest - 2, 12), 0, -1)):
+        cut = [
+            (key if not sign or len(key) <= room + 1 else key[:room] + _CUT) + sign + value
+            for key, sign, value in words
+        ]
+        if width_of(" ".join(cut)) <= pixels:
+            return " ".join(cut)
+    return fit(text, pixels)
+
+
 def plain(text: str) -> str:
     """On one line, and without the marks that would turn the rest of a line around or are no text at all."""
     return "".join(

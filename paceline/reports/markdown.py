@@ -109,7 +109,7 @@ def _lanes(chart: Lanes) -> Iterator[str]:
         )
         for each in chart.lanes
     ]
-    yield from _table(("case", chart.title, ""), rows, frozenset())
+    yield from _table((chart.noun, chart.title, ""), rows, frozenset())
 
 
 def _heat_map(chart: HeatMap) -> Iterator[str]:

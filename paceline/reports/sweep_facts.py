@@ -14,9 +14,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from paceline.errors import UsageError
-from paceline.files import read_json
 from paceline.reports.amounts import is_finite, text
+from paceline.reports.records import objects_in, read_versioned
 
 SWEEP_FILE = "sweep.json"
 SCHEMA = 1
@@ -120,25 +119,13 @@ class SweepFacts:
 
 def read_sweep_facts(root: Path, is_owned: bool | None = None) -> SweepFacts:
     """Refuses a directory whose sweep.json cannot be read or is of a newer version."""
-    path = root / SWEEP_FILE
-    try:
-        record = read_json(path)
-    except (ValueError, RecursionError):
-        record = None
-    if not isinstance(record, dict):
-        do = "start the sweep again with the same command: it writes it anew from its ledger"
-        raise UsageError(f"{SWEEP_FILE} is damaged", str(path), do)
-    version = record.get("v", SCHEMA)
-    if not isinstance(version, int) or version > SCHEMA:
-        what = f"{SWEEP_FILE} was written by a newer Paceline (version {text(version)}, known here: {SCHEMA})"
-        raise UsageError(what, str(path), "update Paceline")
-    return build_sweep_facts(root, record, is_owned)
+    return build_sweep_facts(root, read_versioned(root / SWEEP_FILE, SCHEMA, "sweep"), is_owned)
 
 
 def build_sweep_facts(root: Path, record: Mapping[str, Any], is_owned: bool | None = None) -> SweepFacts:
     gaps: list[str] = []
-    cases = [_case(each) for each in _objects(record, "cases", gaps)]
-    trials = [_trial(number, each) for number, each in enumerate(_objects(record, "trials", gaps), 1)]
+    cases = [_case(each) for each in objects_in(record, "cases", SWEEP_FILE, gaps)]
+    trials = [_trial(number, each) for number, each in enumerate(objects_in(record, "trials", SWEEP_FILE, gaps), 1)]
     places = {case.name for case in cases}
     strangers = dict.fromkeys(trial.case for trial in trials if trial.case not in places)
     gaps += [f"{SWEEP_FILE} has a trial of {name}, and no such case" for name in strangers]
@@ -152,7 +139,7 @@ def build_sweep_facts(root: Path, record: Mapping[str, Any], is_owned: bool | No
         record,
         sorted(cases, key=_place),
         trials,
-        _objects(record, "history", gaps),
+        objects_in(record, "history", SWEEP_FILE, gaps),
         {str(name): values for name, values in known if isinstance(values, list)},
         is_owned,
         time.time(),
@@ -166,17 +153,6 @@ def directory_of(trial: TrialFacts) -> str:
     if not isinstance(place, str) or place.startswith("/") or ".." in place.split("/"):
         return ""
     return place
-
-
-def _objects(record: Mapping[str, Any], name: str, gaps: list[str]) -> list[Mapping[str, Any]]:
-    found = record.get(name)
-    if not isinstance(found, list):
-        gaps.append(f"{SWEEP_FILE} has no list of {name}")
-        return []
-    whole: list[Mapping[str, Any]] = [each for each in found if isinstance(each, dict)]
-    if len(whole) < len(found):
-        gaps.append(f"{len(found) - len(whole):,} of the {name} in {SWEEP_FILE} are damaged and left out")
-    return whole
 
 
 def _case(record: Mapping[str, Any]) -> CaseFacts:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from urllib.parse import quote
 
 from paceline.reports.amounts import counted, duration, figure, is_finite, moment, text
+from paceline.reports.links import link_to
 from paceline.reports.page import Link, Note, Part, Table
 from paceline.reports.run_tables import flatten
 from paceline.reports.sweep_facts import CaseFacts, SweepFacts, TrialFacts, directory_of
@@ -110,18 +109,11 @@ def trials(facts: SweepFacts, beside: Path) -> Iterator[Part]:
         row += [_figure(trial.value(key)) for key in shown.values()]
         started = trial.record.get("started")
         row += [moment(started) if is_finite(started) else "", text(trial.record.get("reason"))]
-        rows.append([*row, _link(facts, trial, beside)])
+        place = directory_of(trial)
+        rows.append([*row, link_to(facts.root / place, place, beside) if place else ""])
     numbers = frozenset({"trial", "round", *shown})
     is_long = len(rows) > _MOST_OPEN
     yield Table(columns, rows, numbers, counted(len(rows), "trial") if is_long else "", is_folded=is_long, names=_NAMES)
-
-
-def _link(facts: SweepFacts, trial: TrialFacts, beside: Path) -> str | Link:
-    place = directory_of(trial)
-    if not place or not (facts.root / place).is_dir():
-        return f"{place} (gone)" if place else ""
-    target = os.path.relpath((facts.root / place).absolute(), beside.absolute())
-    return Link(place, f"./{quote(target)}/")
 
 
 def plan(facts: SweepFacts) -> Iterator[Part]:
