@@ -94,7 +94,7 @@ def _read_run(root: Path, beside: Path, window: int) -> tuple[Page, dict[str, An
 
 def _read_sweep(root: Path, beside: Path, window: int) -> tuple[Page, dict[str, Any]]:
     from paceline.reports.sweep_facts import read_sweep_facts
-    from paceline.reports.sweep_page import build_sweep_page, winner_sentence
+    from paceline.reports.sweep_page import build_sweep_page, sentence_of
 
     facts = read_sweep_facts(root, _is_owned(root))
     record = {
@@ -102,7 +102,7 @@ def _read_sweep(root: Path, beside: Path, window: int) -> tuple[Page, dict[str, 
         "state": facts.state,
         "is_owned": facts.is_owned,
         "winner": facts.winner.name if facts.winner is not None else None,
-        "sentence": winner_sentence(facts),
+        "sentence": sentence_of(facts),
         "cases": [{"case": case.name, "verdict": case.verdict, "value": case.value("value")} for case in facts.cases],
         "trials": len(facts.trials),
         "gaps": list(facts.gaps),

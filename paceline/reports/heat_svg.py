@@ -55,10 +55,12 @@ def _words(cell: Cell) -> str:
 
 def short(value: float) -> str:
     """To four digits: neighbours are compared, not added up."""
-    text = f"{value:,.4g}" if abs(value) < 1e4 else f"{value:,.0f}"
-    return (
-        f"{value / 1e3:,.1f}k" if len(text) > 7 and 1e4 <= abs(value) < 1e6 else figure(value) if "e" in text else text
-    )
+    if abs(value) >= 1e5:
+        size, unit = next(each for each in ((1e9, "G"), (1e6, "M"), (1e3, "k")) if abs(value) >= each[0])
+        return f"{value / size:.4g}{unit}"
+    if 0 < abs(value) < 1e-3:
+        return f"{value:.2e}"
+    return f"{value:,.4g}" if abs(value) < 1e4 else f"{value:,.0f}"
 
 
 def _cell(chart: HeatMap, cell: Cell, x: float, y: float, across: float) -> str:

@@ -140,7 +140,7 @@ def race_chart(facts: SweepFacts) -> Lanes | None:
         if event is not None and is_finite(at):
             dots.append(Dot(at, f"{case.name}: {text(event.get('verdict'))} after {figure(at)} device-seconds", "ring"))
         lanes.append(Lane(label_of(facts, case), spans, dots, colour_of(case), case.verdict))
-    grid = facts.part("costs").get("grid_device_s")
+    grid = facts.part("costs").get("full_grid_device_s")
     lines = [Line(grid, f"the full grid: {figure(grid)}")] if is_finite(grid) and grid > 0 else []
     legend = [("area s4", "trial"), ("ring s4", "decided")]
     if any(not trial.counts for trial in facts.trials):

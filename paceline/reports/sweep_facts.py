@@ -21,7 +21,7 @@ SWEEP_FILE = "sweep.json"
 SCHEMA = 1
 """the newest sweep.json that is understood here"""
 COUNTED = ("ok", "stopped")
-"""statuses of trials whose numbers count; a stopped one was ended early by the race"""
+"""statuses of trials that have numbers; a stopped one was ended early by the race"""
 WITHOUT_NUMBER = ("does not fit", "diverges", "failed")
 """verdicts of cases that cannot win, whatever their pace"""
 
@@ -40,7 +40,8 @@ class TrialFacts:
 
     @property
     def counts(self) -> bool:
-        return self.status in COUNTED
+        """Whether its numbers are evidence: it ended as it should, with the hardware and code that are compared."""
+        return self.status in COUNTED and self.record.get("is_counted") is not False
 
     def value(self, name: str) -> float | None:
         found = self.record.get(name)
@@ -68,7 +69,7 @@ class CaseFacts:
 
     @property
     def is_complete(self) -> bool:
-        return self.record.get("complete") is not False
+        return self.record.get("is_complete") is not False
 
 
 @dataclass(frozen=True)
@@ -99,7 +100,8 @@ class SweepFacts:
 
     @property
     def unit(self) -> str:
-        return text(self.part("objective").get("unit")) or "samples/s"
+        objective = self.part("objective")
+        return text(objective.get("unit")) or text(objective.get("name")) or "samples/s"
 
     @property
     def is_lower_better(self) -> bool:
@@ -132,15 +134,14 @@ def build_sweep_facts(root: Path, record: Mapping[str, Any], is_owned: bool | No
     lost = [place for trial in trials if (place := directory_of(trial)) and not (root / place).exists()]
     if lost:
         gaps.append(f"{lost[0]} is gone" + (f", and {len(lost) - 1:,} more" if lost[1:] else ""))
-    axes = record.get("axes")
-    known = axes.items() if isinstance(axes, dict) else ()
+    axes = [axis for axis in objects_in(record, "axes", SWEEP_FILE, gaps) if isinstance(axis.get("values"), list)]
     return SweepFacts(
         root,
         record,
         sorted(cases, key=_place),
         trials,
         objects_in(record, "history", SWEEP_FILE, gaps),
-        {str(name): values for name, values in known if isinstance(values, list)},
+        {text(axis.get("name")): axis["values"] for axis in axes},
         is_owned,
         time.time(),
         gaps,
@@ -173,7 +174,7 @@ def _place(case: CaseFacts) -> tuple[bool, float]:
 
 def _trial(number: int, record: Mapping[str, Any]) -> TrialFacts:
     windows, losses = record.get("windows"), record.get("losses")
-    own = record.get("number")
+    own = record.get("trial")
     return TrialFacts(
         own if isinstance(own, int) else number,
         text(record.get("case")),

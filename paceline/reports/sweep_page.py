@@ -5,6 +5,7 @@ page = build_sweep_page(read_sweep_facts(root), beside=root)
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -65,9 +66,8 @@ def _state(facts: SweepFacts) -> tuple[str, Tone]:
 
 
 def _progress(facts: SweepFacts) -> str:
-    planned = facts.part("costs").get("planned_trials")
-    of = f" of {planned:,}" if isinstance(planned, int) else ""
-    return f"{len(facts.trials):,}{of} trials have ended"
+    ended = sum(trial.status not in ("running", "interrupted", "superseded") for trial in facts.trials)
+    return f"{counted(ended, 'trial')} ended so far"
 
 
 def _facts(facts: SweepFacts) -> Iterator[tuple[str, str]]:
@@ -79,14 +79,15 @@ def _facts(facts: SweepFacts) -> Iterator[tuple[str, str]]:
     yield "objective", " ".join(filter(None, (text(facts.part("objective").get("name")), f"({facts.unit})")))
     if facts.record.get("baseline"):
         yield "baseline", text(facts.record.get("baseline"))
-    started, updated = facts.record.get("started"), facts.record.get("updated")
+    started, updated = facts.record.get("created"), facts.record.get("updated")
     if is_finite(started):
         yield "began", moment(started)
         if is_finite(updated):
             yield "took", duration(updated - started)
     yield "directory", str(facts.root.absolute())
-    if facts.record.get("command"):
-        yield "command", text(facts.record["command"])
+    argv = facts.record.get("argv")
+    if isinstance(argv, list) and argv:
+        yield "command", shlex.join(map(text, argv))
     made_by = text(facts.record.get("paceline"))
     yield (
         "Paceline",
@@ -97,7 +98,7 @@ def _facts(facts: SweepFacts) -> Iterator[tuple[str, str]]:
 
 
 def _result(facts: SweepFacts) -> Iterator[Part]:
-    yield Note(winner_sentence(facts), "good" if facts.winner is not None and facts.state == "finished" else "plain")
+    yield Note(sentence_of(facts), "good" if facts.winner is not None and facts.state == "finished" else "plain")
     yield from _reasons(facts)
     notes = facts.record.get("notes")
     for note in notes if isinstance(notes, list) else ():
@@ -107,43 +108,21 @@ def _result(facts: SweepFacts) -> Iterator[Part]:
         yield Note(f"{gap}: what would stand there is missing below", "warning")
 
 
-def winner_sentence(facts: SweepFacts) -> str:
-    """Which case, how fast, how sure, against what."""
-    winner = facts.winner
-    if winner is None:
-        return _no_winner(facts)
-    value = winner.value("value")
-    words = f"{winner.name} wins" if facts.state == "finished" else f"{winner.name} leads so far"
-    if value is not None:
-        around = f" ({figure(winner.interval[0])} to {figure(winner.interval[1])})" if winner.interval else ""
-        words += f": {figure(value)} {facts.unit}{around}"
-    against = sweep_tables.against_baseline(facts, winner)
-    if winner is facts.baseline:
-        words += "; it is the baseline"
-    elif against and facts.baseline is not None:
-        words += f", {against} against the baseline {facts.baseline.name}"
-    tied = [case.name for case in facts.cases if case.verdict == "tied"]
-    if tied:
-        others = f" and {len(tied) - 3:,} more" if len(tied) > 3 else ""
-        words += f"; tied with it: {'; '.join(tied[:3])}{others}"
-    return f"{words}."
-
-
-def _no_winner(facts: SweepFacts) -> str:
-    if not facts.cases:
-        return "The sweep has no case yet."
-    lost = [case for case in facts.cases if case.verdict in WITHOUT_NUMBER]
-    if len(lost) == len(facts.cases):
-        kinds = ", ".join(f"{number} {verdict}" for verdict, number in Counter(c.verdict for c in lost).most_common())
-        return f"No case can win: {kinds}."
-    open_cases = sum(case.verdict == "undecided" for case in facts.cases)
-    return f"There is no winner yet: {open_cases:,} of {counted(len(facts.cases), 'case')} are undecided."
+def sentence_of(facts: SweepFacts) -> str:
+    """The result as the sweep itself says it, the same in all its files."""
+    return text(facts.record.get("sentence")) or "The sweep does not say what came of it."
 
 
 def _reasons(facts: SweepFacts) -> Iterator[Note]:
     winner = facts.winner
-    if winner is not None and winner.record.get("evidence"):
-        yield Note(f"Why: {text(winner.record['evidence'])}.".replace("..", "."))
+    if winner is not None:
+        ends = (
+            f"between {figure(winner.interval[0])} and {figure(winner.interval[1])} {facts.unit}"
+            if winner.interval
+            else ""
+        )
+        why = "; ".join(filter(None, (text(winner.record.get("evidence")), ends)))
+        yield from [Note(f"Why: {why}.")] if why else []
     for verdict in WITHOUT_NUMBER:
         names = [case.name for case in facts.cases if case.verdict == verdict]
         if names:

@@ -107,7 +107,7 @@ def trials(facts: SweepFacts, beside: Path) -> Iterator[Part]:
     for trial in facts.trials:
         row: list[str | Link] = [str(trial.number), trial.case, text(trial.record.get("round")), trial.status]
         row += [_figure(trial.value(key)) for key in shown.values()]
-        started = trial.record.get("started")
+        started = trial.record.get("began")
         row += [moment(started) if is_finite(started) else "", text(trial.record.get("reason"))]
         place = directory_of(trial)
         rows.append([*row, link_to(facts.root / place, place, beside) if place else ""])
@@ -140,7 +140,9 @@ def costs(facts: SweepFacts) -> Iterator[Part]:
         return
     words = f"{figure(spent)} device-seconds ({duration(spent)}) in {counted(len(facts.trials), 'trial')}"
     words += f"; start-ups took {figure(starting)} s" if starting else ""
-    grid = facts.part("costs").get("grid_device_s")
+    grid = facts.part("costs").get("full_grid_device_s")
     if is_finite(grid) and grid > 0:
-        words += f"; the full grid: {figure(grid)} device-seconds, so {spent / grid * 100:.0f} % of it was spent"
+        repeats = facts.part("costs").get("full_grid_repeats")
+        of = f" of {counted(repeats, 'repeat')}" if isinstance(repeats, int) else ""
+        words += f"; the full grid{of}: about {figure(grid)}, so {spent / grid * 100:.0f} % of it was spent"
     yield Note(f"{words}.")

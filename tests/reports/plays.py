@@ -33,7 +33,10 @@ def build_play(**more: Any) -> dict[str, Any]:
                 },
             ]
         }
-        | {"tail": ["Traceback (most recent call last):", "  <b>ZeroDivisionError</b>"], "settings": {"model.blocks": 2}},
+        | {
+            "tail": ["Traceback (most recent call last):", "  <b>ZeroDivisionError</b>"],
+            "settings": {"model.blocks": 2},
+        },
         phase("P3", "export", "waiting", about="Optional: inference"),
     ]
     record = {

@@ -34,16 +34,16 @@ def build_sweep(axes: dict[str, list[Any]] = AXES, repeats: int = 5, **more: Any
             if status == "oom":
                 break
         verdict = {"oom": "does not fit", "diverged": "diverges"}.get(status, "slower")
-        cases.append({"name": name, "values": chosen, "verdict": verdict, "complete": number != 8, "rates": rates})
+        cases.append({"name": name, "values": chosen, "verdict": verdict, "is_complete": number != 8, "rates": rates})
     trials.sort(key=lambda trial: trial["round"])
     for number, trial in enumerate(trials, 1):
-        trial |= {"number": number, "directory": f"trials/{number:04d}-{number}-r{trial['round']}"}
+        trial |= {"trial": number, "is_counted": True, "directory": f"trials/{number:04d}-{number}-r{trial['round']}"}
     for case in cases:
         rates = case.pop("rates")
         if rates:
             mean = fmean(rates)
             case |= {"value": mean, "low": mean * 0.992, "high": mean * 1.008, "trials": len(rates)}
-    ranked = sorted(cases, key=lambda case: (not case["complete"], -case.get("value", 0.0)))
+    ranked = sorted(cases, key=lambda case: (not case["is_complete"], -case.get("value", 0.0)))
     ranked[0] |= {"verdict": "winner", "evidence": f"faster than each other case in {repeats} paired rounds"}
     if len(ranked) > 2:
         ranked[1] |= {"verdict": "tied", "evidence": "0.4 % slower, between 1.1 % and -0.3 %"}
@@ -59,18 +59,20 @@ def build_sweep(axes: dict[str, list[Any]] = AXES, repeats: int = 5, **more: Any
         "name": "buckets",
         "state": "finished",
         "recipe": "sasrec",
-        "started": 1.79e9,
+        "created": 1.79e9,
         "updated": 1.79e9 + 4000,
         "plan": {"recipe": "sasrec", "axes": axes, "steps": 300, "margin": 0.01, "confidence": 0.95, "loss_tolerance": 0.02, "racing": True},
-        "axes": axes,
+        "axes": [{"name": name, "values": values} for name, values in axes.items()],
+        "sentence": f"{ranked[0]['name']} wins with 1,286 samples/s." if ranked else "No trial has ended yet.",
+        "argv": ["paceline", "sweep", "plan.yaml"],
         "baseline": cases[0]["name"] if cases else None,
         "objective": {"name": "throughput", "unit": "samples/s", "direction": "max"},
         "cases": ranked,
         "trials": trials,
         "history": history,
-        "costs": {"device_s": spent, "grid_device_s": spent * 2.5},
+        "costs": {"device_s": spent, "full_grid_device_s": spent * 2.5, "full_grid_repeats": repeats},
         "machine": {"host": "a", "gpus": [{"name": "H200"}]},
-        "code": {"git": "0123abc", "dirty": False},
+        "code": {"git": "0123abc", "paceline": "0.1.0"},
     }  # fmt: skip
     return record | more
 
@@ -90,7 +92,7 @@ def _shares(number: int) -> list[float]:
 
 def _trial(case: str, round_number: int, status: str, rate: float, draw: random.Random) -> dict[str, Any]:
     record: dict[str, Any] = {"case": case, "round": round_number, "status": status, "device_s": 40 + draw.random() * 9}
-    record |= {"startup_s": 6.0, "started": 1.79e9, "steps": 300}
+    record |= {"startup_s": 6.0, "began": 1.79e9, "steps": 300}
     if status in ("failed", "oom"):
         return record | {"reason": "out of memory" if status == "oom" else "rank 1 died (SIGKILL)"}
     p50 = 256e3 / rate

@@ -52,7 +52,8 @@ def test_what_lies_outside_the_range_is_not_drawn_and_a_span_is_cut() -> None:
 
 def test_a_long_list_has_its_axis_at_both_ends() -> None:
     def labels(count: int) -> int:
-        return len(parse(draw_lanes(build(*(Lane(str(n), dots=[Dot(n, "")]) for n in range(count)))))["middle"])
+        lanes = [Lane(str(number), dots=[Dot(number, "")]) for number in range(count)]
+        return len(parse(draw_lanes(build(*lanes, x_range=(0.0, 50.0))))["middle"])
 
     assert labels(40) == 2 * labels(8) > 0
 
