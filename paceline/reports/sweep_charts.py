@@ -10,6 +10,7 @@ from statistics import median
 
 from paceline.reports.amounts import counted, figure, is_finite, text
 from paceline.reports.lanes import Dot, Lane, Lanes, Line, Span
+from paceline.reports.lettering import plain
 from paceline.reports.sweep_facts import WITHOUT_NUMBER, CaseFacts, SweepFacts, TrialFacts
 
 MOST_LANES = 60
@@ -126,7 +127,7 @@ def race_chart(facts: SweepFacts) -> Lanes | None:
     spent = ends[-1] if ends else 0.0
     if not spent:
         return None
-    decided = {text(event.get("case")): event for event in facts.history}
+    decided = {plain(text(event.get("case"))): event for event in facts.history}
     lanes = []
     for case in shown_cases(facts):
         own = [(end, trial) for end, trial in zip(ends, facts.trials, strict=True) if trial.case == case.name]

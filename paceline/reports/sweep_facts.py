@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from paceline.reports.amounts import is_finite, text
+from paceline.reports.lettering import plain
 from paceline.reports.records import objects_in, read_versioned
 
 SWEEP_FILE = "sweep.json"
@@ -113,7 +114,7 @@ class SweepFacts:
 
     @property
     def baseline(self) -> CaseFacts | None:
-        return next((case for case in self.cases if case.name == self.record.get("baseline")), None)
+        return next((case for case in self.cases if case.name == plain(text(self.record.get("baseline")))), None)
 
     def trials_of(self, case: CaseFacts) -> list[TrialFacts]:
         return [trial for trial in self.trials if trial.case == case.name]
@@ -159,7 +160,7 @@ def directory_of(trial: TrialFacts) -> str:
 def _case(record: Mapping[str, Any]) -> CaseFacts:
     values = record.get("values")
     return CaseFacts(
-        text(record.get("name")),
+        plain(text(record.get("name"))),
         values if isinstance(values, dict) else {},
         text(record.get("verdict")) or "undecided",
         record,
@@ -177,7 +178,7 @@ def _trial(number: int, record: Mapping[str, Any]) -> TrialFacts:
     own = record.get("trial")
     return TrialFacts(
         own if isinstance(own, int) else number,
-        text(record.get("case")),
+        plain(text(record.get("case"))),
         text(record.get("status")) or "unknown",
         record,
         [value for value in windows if is_finite(value)] if isinstance(windows, list) else [],

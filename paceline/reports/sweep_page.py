@@ -13,6 +13,7 @@ from pathlib import Path
 import paceline
 from paceline.reports import sweep_tables
 from paceline.reports.amounts import counted, duration, figure, is_finite, moment, text
+from paceline.reports.lettering import plain
 from paceline.reports.page import Charts, Note, Page, Part, Section, Tone
 from paceline.reports.sweep_charts import (
     MOST_LANES,
@@ -78,7 +79,7 @@ def _facts(facts: SweepFacts) -> Iterator[tuple[str, str]]:
     yield "trials", ", ".join(f"{number:,} {status}" for status, number in statuses.most_common()) or "none yet"
     yield "objective", " ".join(filter(None, (text(facts.part("objective").get("name")), f"({facts.unit})")))
     if facts.record.get("baseline"):
-        yield "baseline", text(facts.record.get("baseline"))
+        yield "baseline", plain(text(facts.record.get("baseline")))
     started, updated = facts.record.get("created"), facts.record.get("updated")
     if is_finite(started):
         yield "began", moment(started)
@@ -110,7 +111,7 @@ def _result(facts: SweepFacts) -> Iterator[Part]:
 
 def sentence_of(facts: SweepFacts) -> str:
     """The result as the sweep itself says it, the same in all its files."""
-    return text(facts.record.get("sentence")) or "The sweep does not say what came of it."
+    return plain(text(facts.record.get("sentence"))) or "The sweep does not say what came of it."
 
 
 def _reasons(facts: SweepFacts) -> Iterator[Note]:

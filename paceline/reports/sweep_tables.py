@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from paceline.reports.amounts import counted, duration, figure, is_finite, moment, text
+from paceline.reports.lettering import plain
 from paceline.reports.links import link_to
 from paceline.reports.page import Link, Note, Part, Table
 from paceline.reports.run_tables import flatten
@@ -82,7 +83,7 @@ def race(facts: SweepFacts) -> Iterator[Part]:
         (
             _figure(at if is_finite(at := event.get("device_s")) else None),
             text(event.get("round")),
-            text(event.get("case")),
+            plain(text(event.get("case"))),
             text(event.get("verdict")),
             text(event.get("evidence")),
         )

@@ -251,6 +251,21 @@ def test_strange_numbers_are_no_numbers() -> None:
     assert lanes(page, "windows").lanes[0].dots[0].x == 1.0
 
 
+def test_a_name_that_would_turn_the_line_around_is_tamed_everywhere() -> None:
+    name = "a\u202eb\nc"
+    trials = [{"case": name, "status": "ok", "samples_per_s": 1.0, "device_s": 2.0}]
+    history = [{"case": name, "verdict": "winner", "device_s": 2.0}]
+    facts = read(
+        cases=[case(name, "winner", 1.0)], baseline=name, trials=trials, history=history, sentence=f"{name} wins"
+    )
+    html = render_html(build(facts))
+    assert facts.baseline is facts.winner is not None
+    assert facts.trials_of(facts.winner)
+    assert not facts.gaps
+    assert "a\ufffdb c wins" in html
+    assert "\u202e" not in html
+
+
 def test_many_cases_are_drawn_in_part_and_the_baseline_always() -> None:
     cases = [case(f"c{number}", "slower" if number else "winner", 1000.0 - number) for number in range(200)]
     page = build(read(cases=cases, baseline="c150", trials=[], history=[]))
