@@ -10,9 +10,8 @@ import typer
 
 from paceline.cli.arguments import Debug, Json
 from paceline.cli.asking import waiting
-from paceline.cli.stop import is_running
 from paceline.errors import UsageError
-from paceline.files import finite
+from paceline.files import Lock, finite
 from paceline.launch.weights import readable
 from paceline.telemetry.layout import RunLayout
 
@@ -74,7 +73,7 @@ def _read_run(root: Path, beside: Path, window: int) -> tuple[Page, dict[str, An
     from paceline.reports.run_page import build_run_page
     from paceline.reports.throughput import measure_throughput
 
-    facts = read_run_facts(root, result_rows, _is_owned(root))
+    facts = read_run_facts(root, result_rows, _is_owned(RunLayout(root).owner_lock))
     run, throughput = facts.run.run, measure_throughput(facts.run.metrics, window)
     record = {
         "run": str(facts.run.layout.root),
@@ -96,7 +95,7 @@ def _read_sweep(root: Path, beside: Path, window: int) -> tuple[Page, dict[str, 
     from paceline.reports.sweep_facts import read_sweep_facts
     from paceline.reports.sweep_page import build_sweep_page, sentence_of
 
-    facts = read_sweep_facts(root, _is_owned(root))
+    facts = read_sweep_facts(root, _is_owned(root / ".driver.lock"))
     record = {
         "sweep": str(root),
         "state": facts.state,
@@ -114,7 +113,7 @@ def _read_playbook(root: Path, beside: Path, window: int) -> tuple[Page, dict[st
     from paceline.reports.playbook_facts import read_playbook_facts
     from paceline.reports.playbook_page import build_playbook_page
 
-    facts = read_playbook_facts(root, _is_owned(root))
+    facts = read_playbook_facts(root, _is_owned(RunLayout(root).owner_lock))
     record = {
         "playbook": str(root),
         "name": facts.name,
@@ -129,10 +128,12 @@ def _read_playbook(root: Path, beside: Path, window: int) -> tuple[Page, dict[st
 _READERS = {"run": _read_run, "sweep": _read_sweep, "playbook": _read_playbook}
 
 
-def _is_owned(root: Path) -> bool | None:
+def _is_owned(lock: Path) -> bool | None:
     """None where it cannot be told: there is no lock, or it must not be touched (a read-only copy)."""
-    layout = RunLayout(root)
+    held = Lock(lock)
     try:
-        return is_running(layout) if layout.owner_lock.exists() else None
+        return not held.acquire(shared=True) if lock.exists() else None
     except OSError:
         return None
+    finally:
+        held.release()

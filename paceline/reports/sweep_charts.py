@@ -1,4 +1,4 @@
-"""A sweep's cases beside each other: their ranking with intervals, their step times, their windows, and the race in lanes.
+"""A sweep's cases beside each other, in lanes: their ranking with intervals, their step times, their windows.
 
 ranking_chart(facts)    -> dot and whisker per case, the baseline a line, what counts as the same a band
 """
@@ -8,10 +8,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from statistics import median
 
-from paceline.reports.amounts import counted, figure, is_finite, text
+from paceline.reports.amounts import counted, figure, is_finite
 from paceline.reports.lanes import Dot, Lane, Lanes, Line, Span
-from paceline.reports.lettering import plain
-from paceline.reports.sweep_facts import WITHOUT_NUMBER, CaseFacts, SweepFacts, TrialFacts
+from paceline.reports.sweep_facts import WITHOUT_NUMBER, CaseFacts, SweepFacts
 
 MOST_LANES = 60
 """the rest is in the tables"""
@@ -118,68 +117,7 @@ def window_chart(facts: SweepFacts) -> Lanes | None:
     if not any(lane.values for lane in lanes):
         return None
     legend = [("tick s4", "median"), ("area s4", "half of the windows"), ("whisker s4", "all of them")]
-    return Lanes("windows", "samples/s of single windows", lanes, legend=legend)
-
-
-def race_chart(facts: SweepFacts) -> Lanes | None:
-    """When each case ran and when it was decided, over the device-seconds that the sweep had spent."""
-    ends = _ends(facts.trials)
-    spent = ends[-1] if ends else 0.0
-    if not spent:
-        return None
-    decided = {plain(text(event.get("case"))): event for event in facts.history}
-    lanes = []
-    for case in shown_cases(facts):
-        own = [(end, trial) for end, trial in zip(ends, facts.trials, strict=True) if trial.case == case.name]
-        spans = [Span(end - (trial.value("device_s") or 0.0), end, "bar") for end, trial in own]
-        dots = [
-            Dot(end - (trial.value("device_s") or 0.0) / 2, _told(trial), "lost" if not trial.counts else "tick")
-            for end, trial in own
-        ]
-        event = decided.get(case.name)
-        at = event.get("device_s") if event is not None else None
-        if event is not None and is_finite(at):
-            dots.append(Dot(at, f"{case.name}: {text(event.get('verdict'))} after {figure(at)} device-seconds", "ring"))
-        lanes.append(Lane(label_of(facts, case), spans, dots, colour_of(case), case.verdict))
-    grid = facts.part("costs").get("full_grid_device_s")
-    lines = [Line(grid, f"the full grid: {figure(grid)}")] if is_finite(grid) and grid > 0 else []
-    legend = [("area s4", "trial"), ("ring s4", "decided")]
-    if any(not trial.counts for trial in facts.trials):
-        legend.append(("lost", "trial that does not count"))
-    reach = max(spent, *(line.x for line in lines)) * 1.02 if lines else spent * 1.02
-    return Lanes("the race", "device-seconds spent by the sweep", lanes, lines, legend=legend, x_range=(0.0, reach))
-
-
-def cost_chart(facts: SweepFacts) -> Lanes | None:
-    """What each case cost, start-ups included."""
-    lanes = []
-    for case in shown_cases(facts):
-        own = facts.trials_of(case)
-        spent = sum(trial.value("device_s") or 0.0 for trial in own)
-        starting = sum(trial.value("startup_s") or 0.0 for trial in own)
-        said = f"{case.name}: {figure(spent)} device-seconds in {counted(len(own), 'trial')}, start-ups {figure(starting)} s"
-        dots = [Dot(spent, said, "tick")] if spent else []
-        aside = counted(len(own), "trial")
-        lanes.append(
-            Lane(label_of(facts, case), [Span(0.0, spent, "bar")] if spent else [], dots, colour_of(case), aside)
-        )
-    most = max((value for lane in lanes for value in lane.values), default=0.0)
-    return Lanes("cost of each case", "device-seconds", lanes, x_range=(0.0, most * 1.04)) if most else None
-
-
-def _ends(trials: Sequence[TrialFacts]) -> list[float]:
-    """The device-seconds spent when each trial had ended."""
-    spent, ends = 0.0, []
-    for trial in trials:
-        spent += trial.value("device_s") or 0.0
-        ends.append(spent)
-    return ends
-
-
-def _told(trial: TrialFacts) -> str:
-    rate = trial.value("samples_per_s")
-    pace = f", {figure(rate)} samples/s" if rate is not None else ""
-    return f"trial {trial.number}, round {text(trial.record.get('round'))} of {trial.case}: {trial.status}{pace}"
+    return Lanes("windows", f"{facts.pace} of single windows", lanes, legend=legend)
 
 
 def _quantile(values: Sequence[float], share: float) -> float:

@@ -82,8 +82,9 @@ class SweepFacts:
     cases: Sequence[CaseFacts]
     """in the order of their ranks"""
     trials: Sequence[TrialFacts]
-    """in the order they ended"""
+    """in the order they began"""
     history: Sequence[Mapping[str, Any]]
+    """one per result, in the order the race saw it"""
     axes: Mapping[str, Sequence[Any]]
     is_owned: bool | None = None
     """whether a process drives it now; None: that cannot be told"""
@@ -103,6 +104,11 @@ class SweepFacts:
     def unit(self) -> str:
         objective = self.part("objective")
         return text(objective.get("unit")) or text(objective.get("name")) or "samples/s"
+
+    @property
+    def pace(self) -> str:
+        """What throughput is counted in, whatever the objective."""
+        return f"{text(self.record.get('unit')) or 'samples'}/s"
 
     @property
     def is_lower_better(self) -> bool:
@@ -181,8 +187,8 @@ def _trial(number: int, record: Mapping[str, Any]) -> TrialFacts:
         plain(text(record.get("case"))),
         text(record.get("status")) or "unknown",
         record,
-        [value for value in windows if is_finite(value)] if isinstance(windows, list) else [],
-        [_loss(pair) for pair in losses if _is_pair(pair)] if isinstance(losses, list) else [],
+        [value for value in windows if is_finite(value)] if isinstance(windows, list | tuple) else [],
+        [_loss(pair) for pair in losses if _is_pair(pair)] if isinstance(losses, list | tuple) else [],
     )
 
 

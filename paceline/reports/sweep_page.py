@@ -17,14 +17,13 @@ from paceline.reports.lettering import plain
 from paceline.reports.page import Charts, Note, Page, Part, Section, Tone
 from paceline.reports.sweep_charts import (
     MOST_LANES,
-    cost_chart,
-    race_chart,
     ranking_chart,
     step_time_chart,
     window_chart,
 )
 from paceline.reports.sweep_facts import WITHOUT_NUMBER, SweepFacts
 from paceline.reports.sweep_maps import fixed_case, heat_maps, loss_charts
+from paceline.reports.sweep_race import cost_chart, costs, race_chart, race_table
 
 _TONES: dict[str, Tone] = {"finished": "good", "interrupted": "warning", "stopped": "warning", "failed": "bad"}
 
@@ -37,7 +36,7 @@ def build_sweep_page(facts: SweepFacts, beside: Path) -> Page:
         "Heat maps": list(_heat_maps(facts)),
         "Losses": list(_losses(facts)),
         "Race" if facts.part("plan").get("racing") is not False else "Trials over time": list(_race(facts)),
-        "Trials": list(sweep_tables.trials(facts, beside)),
+        "Trials": [*sweep_tables.trials(facts, beside), *sweep_tables.last_lines(facts)],
         "Plan": list(sweep_tables.plan(facts)),
         "Machine and code": list(sweep_tables.machine(facts)),
     }
@@ -104,7 +103,10 @@ def _result(facts: SweepFacts) -> Iterator[Part]:
     notes = facts.record.get("notes")
     for note in notes if isinstance(notes, list) else ():
         yield Note(text(note), "warning")
-    yield from sweep_tables.costs(facts)
+    yield from costs(facts)
+    best = facts.root / "best.yaml"
+    if best.exists():
+        yield Note(f"To train with it: paceline train {shlex.quote(str(best))}")
     for gap in facts.gaps:
         yield Note(f"{gap}: what would stand there is missing below", "warning")
 
@@ -178,4 +180,4 @@ def _race(facts: SweepFacts) -> Iterator[Part]:
     charts = [chart for chart in (race_chart(facts), cost_chart(facts)) if chart is not None]
     if charts:
         yield Charts(charts)
-    yield from sweep_tables.race(facts)
+    yield from race_table(facts)

@@ -1,4 +1,4 @@
-"""What a sweep recorded, as tables: the ranking, what decided the race, every trial, the plan, the machine."""
+"""What a sweep recorded, as tables: the ranking, every trial, the plan, the machine."""
 
 from __future__ import annotations
 
@@ -6,25 +6,25 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-from paceline.reports.amounts import counted, duration, figure, is_finite, moment, text
-from paceline.reports.lettering import plain
+from paceline.reports.amounts import counted, figure, is_finite, moment, text
 from paceline.reports.links import link_to
-from paceline.reports.page import Link, Note, Part, Table
+from paceline.reports.page import Link, Listing, Note, Part, Table
 from paceline.reports.run_tables import flatten
 from paceline.reports.sweep_facts import CaseFacts, SweepFacts, TrialFacts, directory_of
 
 _MOST_OPEN = 40
 """a longer table of trials is folded"""
+_MOST_TAILS = 8
 _NAMES = frozenset({"case", "run directory"})
 _TRIAL_NUMBERS = {
-    "samples/s": "samples_per_s",
+    "pace": "samples_per_s",
     "step p50 ms": "step_ms_p50",
     "step p90 ms": "step_ms_p90",
     "data ms": "data_ms",
     "rank spread ms": "rank_spread_ms",
     "memory GiB": "memory_gib",
     "metric": "metric",
-    "steps": "steps",
+    "steps": "counted_steps",
     "device-s": "device_s",
     "start-up s": "startup_s",
 }
@@ -43,7 +43,9 @@ def ranking(facts: SweepFacts) -> Iterator[Part]:
         row += [against_baseline(facts, case), _tally(trials)]
         row += [_figure(_mean(trials, "step_ms_p50")), _figure(_most(trials, "memory_gib"))]
         row += [_figure(sum(trial.value("device_s") or 0.0 for trial in trials))] if has_cost else []
-        rows.append([*row, text(case.record.get("evidence"))])
+        failures = case.record.get("failures")
+        words = [text(case.record.get("evidence")), *map(text, failures if isinstance(failures, list) else ())]
+        rows.append([*row, "; ".join(filter(None, words))])
     yield Table(columns, rows, frozenset(columns) - {"case", "verdict", "trials", "evidence"}, names=_NAMES)
 
 
@@ -77,25 +79,6 @@ def _figure(value: float | None) -> str:
     return figure(value) if value is not None else ""
 
 
-def race(facts: SweepFacts) -> Iterator[Part]:
-    """When each case was decided, and on what."""
-    rows = [
-        (
-            _figure(at if is_finite(at := event.get("device_s")) else None),
-            text(event.get("round")),
-            plain(text(event.get("case"))),
-            text(event.get("verdict")),
-            text(event.get("evidence")),
-        )
-        for event in facts.history
-    ]
-    if not rows:
-        yield Note("No case was decided before the end.")
-        return
-    columns = ("after device-s", "round", "case", "verdict", "evidence")
-    yield Table(columns, rows, frozenset({"after device-s", "round"}), names=_NAMES)
-
-
 def trials(facts: SweepFacts, beside: Path) -> Iterator[Part]:
     if not facts.trials:
         yield Note("No trial has ended.")
@@ -103,7 +86,8 @@ def trials(facts: SweepFacts, beside: Path) -> Iterator[Part]:
     shown = {
         name: key for name, key in _TRIAL_NUMBERS.items() if any(trial.value(key) is not None for trial in facts.trials)
     }
-    columns = ("trial", "case", "round", "status", *shown, "began", "reason", "run directory")
+    headings = [facts.pace if name == "pace" else name for name in shown]
+    columns = ("trial", "case", "round", "status", *headings, "began", "reason", "run directory")
     rows = []
     for trial in facts.trials:
         row: list[str | Link] = [str(trial.number), trial.case, text(trial.record.get("round")), trial.status]
@@ -112,9 +96,19 @@ def trials(facts: SweepFacts, beside: Path) -> Iterator[Part]:
         row += [moment(started) if is_finite(started) else "", text(trial.record.get("reason"))]
         place = directory_of(trial)
         rows.append([*row, link_to(facts.root / place, place, beside) if place else ""])
-    numbers = frozenset({"trial", "round", *shown})
+    numbers = frozenset({"trial", "round", *headings})
     is_long = len(rows) > _MOST_OPEN
     yield Table(columns, rows, numbers, counted(len(rows), "trial") if is_long else "", is_folded=is_long, names=_NAMES)
+
+
+def last_lines(facts: SweepFacts) -> Iterator[Part]:
+    """Of the trials that failed; the first few, because they mostly fail for the same reason."""
+    for trial in [trial for trial in facts.trials if not trial.counts][:_MOST_TAILS]:
+        tail = trial.record.get("tail")
+        if isinstance(tail, list | tuple) and tail:
+            yield Listing(
+                f"the last lines of trial {trial.number}, {trial.case}: {trial.status}", "\n".join(map(text, tail))
+            )
 
 
 def plan(facts: SweepFacts) -> Iterator[Part]:
@@ -126,24 +120,11 @@ def plan(facts: SweepFacts) -> Iterator[Part]:
 
 
 def machine(facts: SweepFacts) -> Iterator[Part]:
-    rows = [*flatten(facts.part("machine")), *flatten(facts.part("code"), "code.")]
-    if not rows:
+    rows = [*flatten(facts.part("hardware")), *flatten(facts.part("code"), "code.")]
+    if rows:
+        yield Table(("what", "value"), rows)
+    more = list(flatten(facts.part("machine")))
+    if more:
+        yield Table(("what", "value"), more, caption=f"{counted(len(more), 'value')} about the machine", is_folded=True)
+    if not rows and not more:
         yield Note("The machine is not recorded.")
-        return
-    yield Table(("what", "value"), rows)
-
-
-def costs(facts: SweepFacts) -> Iterator[Part]:
-    """What was spent, and against what."""
-    spent = sum(trial.value("device_s") or 0.0 for trial in facts.trials)
-    starting = sum(trial.value("startup_s") or 0.0 for trial in facts.trials)
-    if not spent:
-        return
-    words = f"{figure(spent)} device-seconds ({duration(spent)}) in {counted(len(facts.trials), 'trial')}"
-    words += f"; start-ups took {figure(starting)} s" if starting else ""
-    grid = facts.part("costs").get("full_grid_device_s")
-    if is_finite(grid) and grid > 0:
-        repeats = facts.part("costs").get("full_grid_repeats")
-        of = f" of {counted(repeats, 'repeat')}" if isinstance(repeats, int) else ""
-        words += f"; the full grid{of}: about {figure(grid)}, so {spent / grid * 100:.0f} % of it was spent"
-    yield Note(f"{words}.")

@@ -50,10 +50,7 @@ def build_sweep(axes: dict[str, list[Any]] = AXES, repeats: int = 5, **more: Any
     for rank, case in enumerate(ranked, 1):
         case["rank"] = rank
     spent = sum(trial["device_s"] for trial in trials)
-    history = [
-        {"device_s": spent * share, "round": 2, "case": case["name"], "verdict": case["verdict"], "evidence": "3.1 % slower (2.2 to 4.0), p = 0.001"}
-        for share, case in zip(_shares(len(ranked)), reversed(ranked[1:]), strict=False)
-    ]  # fmt: skip
+    history = _race(ranked, trials)
     record = {
         "v": 1,
         "name": "buckets",
@@ -72,7 +69,9 @@ def build_sweep(axes: dict[str, list[Any]] = AXES, repeats: int = 5, **more: Any
         "history": history,
         "costs": {"device_s": spent, "full_grid_device_s": spent * 2.5, "full_grid_repeats": repeats},
         "machine": {"host": "a", "gpus": [{"name": "H200"}]},
-        "code": {"git": "0123abc", "paceline": "0.1.0"},
+        "hardware": {"gpus": ["H200"]},
+        "code": {"git": "0123abc", "versions": {"torch": "2.13"}},
+        "unit": "samples",
     }  # fmt: skip
     return record | more
 
@@ -86,15 +85,34 @@ def save_sweep(root: Path, record: dict[str, Any]) -> Path:
     return root
 
 
-def _shares(number: int) -> list[float]:
-    return [0.2 + 0.75 * place / max(1, number) for place in range(number)]
+def _race(ranked: list[dict[str, Any]], trials: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Every trial as the race saw it; each case is decided when its last one has ended."""
+    spent, history = 0.0, []
+    last = {trial["case"]: trial["trial"] for trial in trials}
+    verdicts = {case["name"]: case["verdict"] for case in ranked}
+    for trial in trials:
+        spent += trial["device_s"]
+        entry = {name: trial[name] for name in ("trial", "case", "round", "status")} | {
+            "device_s": spent,
+            "decided": [],
+        }
+        if last[trial["case"]] == trial["trial"]:
+            evidence = "3.1 % slower (2.2 to 4.0), p = 0.001"
+            entry["decided"] = [
+                {"case": trial["case"], "was": "undecided", "verdict": verdicts[trial["case"]], "evidence": evidence}
+            ]
+        history.append(entry)
+    return history
 
 
 def _trial(case: str, round_number: int, status: str, rate: float, draw: random.Random) -> dict[str, Any]:
     record: dict[str, Any] = {"case": case, "round": round_number, "status": status, "device_s": 40 + draw.random() * 9}
-    record |= {"startup_s": 6.0, "began": 1.79e9, "steps": 300}
+    record |= {"startup_s": 6.0, "began": 1.79e9, "steps": 280, "counted_steps": 280}
     if status in ("failed", "oom"):
-        return record | {"reason": "out of memory" if status == "oom" else "rank 1 died (SIGKILL)"}
+        return record | {
+            "reason": "out of memory" if status == "oom" else "rank 1 died (SIGKILL)",
+            "tail": ["Traceback:", "  <b>"],
+        }
     p50 = 256e3 / rate
     record |= {"samples_per_s": rate, "step_ms_p50": p50, "step_ms_p90": p50 * draw.uniform(1.05, 1.2)}
     record |= {"memory_gib": 11.5, "data_ms": 1.2, "rank_spread_ms": 0.4}

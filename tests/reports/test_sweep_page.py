@@ -164,7 +164,8 @@ def test_the_race_is_told_in_device_seconds_against_the_full_grid() -> None:
     assert sum(span.high - span.low for span in spans) == pytest.approx(spent)
     assert max(span.high for span in spans) == pytest.approx(spent)
     decided = [dot for lane in race.lanes for dot in lane.dots if dot.kind == "ring"]
-    assert len(decided) == len(facts.history) == len(rows(page, "Race"))
+    assert len(decided) == len(facts.cases) == len(rows(page, "Race"))
+    assert {row["became"] for row in rows(page, "Race")} >= {"winner", "slower", "does not fit"}
     assert f"so {spent / race.lines[0].x * 100:.0f} % of it was spent" in notes(page)
     plain = read(plan={"racing": False}, history=[], costs={})
     assert "Race" not in [section.title for section in build(plain).sections]
@@ -254,7 +255,7 @@ def test_strange_numbers_are_no_numbers() -> None:
 def test_a_name_that_would_turn_the_line_around_is_tamed_everywhere() -> None:
     name = "a\u202eb\nc"
     trials = [{"case": name, "status": "ok", "samples_per_s": 1.0, "device_s": 2.0}]
-    history = [{"case": name, "verdict": "winner", "device_s": 2.0}]
+    history = [{"case": name, "device_s": 2.0, "decided": [{"case": name, "verdict": "winner"}]}]
     facts = read(
         cases=[case(name, "winner", 1.0)], baseline=name, trials=trials, history=history, sentence=f"{name} wins"
     )

@@ -59,7 +59,7 @@ def partial() -> dict[str, Any]:
         case["verdict"] = "undecided"
         if case["name"] not in known:
             case |= {"value": None, "low": None, "high": None}
-    return record | {"history": []}
+    return record | {"history": record["history"][:7]}
 
 
 SWEEPS = {
