@@ -109,6 +109,7 @@ def test_the_engine_would_be_noticed() -> None:
         ("--help", "Commands:"),
         ("prepare movielens --help", "--from FILE"),
         ("train --help", "KEY=VALUE"),
+        ("sweep --help", "PLAN"),
         ("stop --help", "RUN"),
         ("evaluate --help", "RUN"),
         ("export --help", "RUN"),
