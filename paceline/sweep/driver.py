@@ -168,7 +168,7 @@ class Driver:
         command = train_command(self._sweep.plan.config.recipe, plan.words, root)
         with storage_errors(root):
             trial = Trial(command, root, log, self._mark(row), slot)
-        num_devices = max(1, case.placement.num_gpus)
+        num_devices = len(slot.visible.split(",")) if slot.visible else max(1, case.placement.num_gpus)
         self._running.append(_Running(row, plan, assignment, trial, slot, num_devices, time.monotonic()))
         why = f" ({assignment.why})" if assignment.why else ""
         self._journal.say(f"trial {row.id}{self._of()}: {case.name}, round {assignment.round}{why}")
