@@ -29,7 +29,7 @@ from paceline.sweep.results import Measured, from_record, read_trial
 from paceline.sweep.running import Running, describe_progress, describe_result
 from paceline.sweep.scoreboard import Race, Scoreboard
 from paceline.sweep.tables import write_outputs, write_plan
-from paceline.sweep.trial import Slot, Trial, end_marked, read_tail, train_command
+from paceline.sweep.trial import Slot, Trial, clear_pulses, end_marked, read_tail, train_command
 from paceline.sweep.trial_settings import TrialPlan, plan_trial
 
 _POLL_S = 0.05
@@ -115,6 +115,7 @@ class Driver:
             return
         stuck = end_marked({self._mark(row) for row in left})
         for row in left:
+            clear_pulses(self._sweep.root / row.directory)
             self._ledger.finish(row.id, "interrupted", "its driver was killed", None)
             self._journal.say(f"trial {row.id} ({row.case}, round {row.round}) was interrupted; it is run again")
         if stuck:

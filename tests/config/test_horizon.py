@@ -20,7 +20,7 @@ def test_a_warm_up_may_be_longer_than_a_run_whose_schedule_is_longer_still() -> 
     with pytest.raises(ConfigError, match="not shorter than the run"):
         load_job("sasrec", words, environ={}).check(Facts(1, 0))
     load_job("sasrec", [*words, "train.schedule.horizon=51"], environ={}).check(Facts(1, 0))
-    with pytest.raises(ConfigError, match="not shorter than train.schedule.horizon=50"):
+    with pytest.raises(ConfigError, match=r"not shorter than train\.schedule\.horizon=50"):
         load_job("sasrec", [*words, "train.schedule.horizon=50"], environ={}).check(Facts(1, 0))
 
 

@@ -20,6 +20,7 @@ from paceline.cli.main import run_command
 from paceline.sweep.ledger import Ledger
 from paceline.sweep.trial import MARK
 from paceline.telemetry.reader import read_run
+from paceline.telemetry.run_file import Attempt, load_run_file
 from tests.sweep.conftest import Place
 
 pytestmark = pytest.mark.timeout(120)
@@ -145,8 +146,15 @@ def kill_and_start_again(place: Place, num_trials: int, num_kills: int, seed: in
         assert run.run.state == "finished"
         steps = [line["step"] for line in run.metrics]
         assert steps == sorted(set(steps))
+    pulses = [Path(attempt.pulses) for row in rows for attempt in _attempts(place.out / str(row["directory"]))]
+    assert [path for path in pulses if path.exists()] == []
     assert sum(trial["is_counted"] for trial in read(place)["trials"]) == num_trials  # type: ignore[attr-defined, index]
     assert marked(place) == []
+
+
+def _attempts(root: Path) -> list[Attempt]:
+    run = load_run_file(root)
+    return run.attempts if run is not None else []
 
 
 def test_a_driver_killed_at_any_moment_goes_on(place: Place) -> None:
