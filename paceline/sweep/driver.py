@@ -144,9 +144,10 @@ class Driver:
         with storage_errors(root):
             trial = Trial(command, root, log, self._mark(row), slot)
         num_devices = len(slot.visible.split(",")) if slot.visible else max(1, case.placement.num_gpus)
-        self._running.append(Running(row, plan, assignment, trial, slot, num_devices, time.monotonic()))
+        ordinal = self._ordinal()
+        self._running.append(Running(ordinal, row, plan, assignment, trial, slot, num_devices, time.monotonic()))
         why = f" ({assignment.why})" if assignment.why else ""
-        self._journal.say(f"trial {row.id}{self._of()}: {case.name}, round {assignment.round}{why}")
+        self._journal.say(f"trial {ordinal}: {case.name}, round {assignment.round}{why}: {row.directory}")
 
     def _order(self, assignment: Assignment, plan: TrialPlan) -> Order:
         job, surroundings = plan.job, self._sweep.surroundings
@@ -202,15 +203,16 @@ class Driver:
     def _tell_progress(self, running: Running) -> None:
         if time.monotonic() - running.said_at >= self._sweep.plan.config.progress_s:
             running.said_at = time.monotonic()
-            self._journal.say(describe_progress(running, self._of(), self._sweep.unit))
+            self._journal.say(describe_progress(running, self._sweep.unit))
 
-    def _of(self) -> str:
-        """How many trials there may be, as far as the plan says."""
+    def _ordinal(self) -> str:
+        """Which trial comes next, of how many as far as the plan says."""
+        number = self._scores.num_observed + len(self._running) + 1
         repeats = self._sweep.settings.repeats
-        if repeats is None:
-            return ""
-        total = len(self._sweep.matrix.cases) * repeats
-        return f" of at most {total}" if self._sweep.settings.racing else f"/{total}"
+        total = len(self._sweep.matrix.cases) * (repeats or 0)
+        if not total:
+            return f"{number}"
+        return f"{number} of at most {total}" if self._sweep.settings.racing else f"{number}/{total}"
 
     def _end(self, running: Running, exit_code: int | None) -> None:
         """The trial is over and nothing of it runs: what came of it?"""
@@ -231,11 +233,14 @@ class Driver:
             reason=reason,
             exit_code=exit_code,
         )
+        if measured.status == "failed" and running.trial.saw_memory_killer and "signal 9" in measured.reason:
+            reason = f"{measured.reason}; the kernel's out-of-memory killer was at work meanwhile"
+            measured = replace(measured, status="oom", reason=reason)
         if measured.status not in ("ok", "stopped"):
             self._check_room(row)
             measured = replace(measured, tail=tuple(read_tail(trial, self._sweep.plan.config.tail_lines)))
         self._ledger.finish(row.id, measured.status, measured.reason, measured.to_record())
-        self._tell_result(row, measured)
+        self._tell_result(running, measured)
         self._scores.observe(self._ledger.row(row.id), measured, running.assignment)
         self._write(Ending("running", "", tuple(self._notes)))
         if measured.status not in ("ok", "stopped") and self._sweep.plan.config.stop_on_error:
@@ -250,8 +255,8 @@ class Driver:
                 self._ledger.finish(row.id, "interrupted", "the disk was full", None)
             raise StorageError("the disk is full", str(self._sweep.root), do)
 
-    def _tell_result(self, row: Row, measured: Measured) -> None:
-        self._journal.say(describe_result(row, measured, self._sweep.unit, self._sweep.plan.config.objective))
+    def _tell_result(self, running: Running, measured: Measured) -> None:
+        self._journal.say(describe_result(running, measured, self._sweep.unit, self._sweep.plan.config.objective))
         for line in measured.tail:
             self._journal.say(f"    {line}")
 

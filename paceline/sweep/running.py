@@ -17,6 +17,8 @@ from paceline.sweep.trial_settings import TrialPlan
 class Running:
     """A trial under way."""
 
+    ordinal: str
+    """which trial of how many: `7/36`"""
     row: Row
     plan: TrialPlan
     assignment: Assignment
@@ -28,10 +30,10 @@ class Running:
     """what ended it, where that was not itself: timeout, interrupted"""
 
 
-def describe_progress(running: Running, of: str, unit: str) -> str:
+def describe_progress(running: Running, unit: str) -> str:
     """`trial 7/36  bucket_mb=25  step 120/300  1,030 samples/s  0:12 left`."""
     trial, total = running.trial, running.plan.span.total
-    words = [f"trial {running.row.id}{of}", running.assignment.case, f"step {trial.step or 0:,}/{total:,}"]
+    words = [f"trial {running.ordinal}", running.assignment.case, f"step {trial.step or 0:,}/{total:,}"]
     if trial.samples_per_s:
         words.append(f"{trial.samples_per_s:,.0f} {unit}/s")
     if trial.step and trial.first_step_at:
@@ -42,10 +44,10 @@ def describe_progress(running: Running, of: str, unit: str) -> str:
     return "  ".join(words)
 
 
-def describe_result(row: Row, measured: Measured, unit: str, objective: str) -> str:
+def describe_result(running: Running, measured: Measured, unit: str, objective: str) -> str:
     if measured.status not in ("ok", "stopped"):
-        return f"trial {row.id} {measured.status}: {row.case}: {measured.reason}"
+        return f"trial {running.ordinal} {measured.status}: {running.assignment.case}: {measured.reason}"
     pace = f"{measured.samples_per_s:,.0f} {unit}/s" if measured.samples_per_s else ""
     metric = f"{objective} {measured.metric:.4g}" if measured.metric is not None else ""
     words = "  ".join(filter(None, [pace, metric, f"{measured.duration_s:,.1f} s"]))
-    return f"trial {row.id} {measured.status}: {words}"
+    return f"trial {running.ordinal} {measured.status}: {words}"

@@ -33,6 +33,10 @@ class Scoreboard:
         self._verdicts: Mapping[str, Verdict] = race.verdicts()
         self._device_s = 0.0
 
+    @property
+    def num_observed(self) -> int:
+        return len(self._counted)
+
     def next(self) -> Assignment | None:
         return self._race.next()
 

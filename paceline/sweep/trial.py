@@ -58,6 +58,7 @@ class Trial:
         self.samples_per_s: float | None = None
         self.first_step_at: float | None = None
         self._asked_at: float | None = None
+        self._kills = _memory_kills()
         self._layout = RunLayout(root)
         self._metrics = Follower(self._layout.metrics)
         self._pulses: Path | None = None
@@ -85,6 +86,11 @@ class Trial:
         if code is not None and self.ended is None:
             self.ended = time.time()
         return code
+
+    @property
+    def saw_memory_killer(self) -> bool:
+        """Whether the kernel has killed a process for want of memory since the beginning, somewhere on this machine."""
+        return _memory_kills() > self._kills
 
     def look(self) -> None:
         """Reads how far it is."""
@@ -124,6 +130,16 @@ class Trial:
         left = end_marked({self.mark})
         clear_pulses(self.root)
         return left
+
+
+def _memory_kills() -> int:
+    """How often the kernel has killed a process for want of memory; 0 where it does not say."""
+    with contextlib.suppress(OSError, ValueError):
+        for line in Path("/proc/vmstat").read_text().splitlines():
+            name, _, count = line.partition(" ")
+            if name == "oom_kill":
+                return int(count)
+    return 0
 
 
 def _settle(parent_pid: int, cores: frozenset[int] | None) -> None:

@@ -73,6 +73,7 @@ def test_equal_last_words_keep_their_sections(tmp_path: Path) -> None:
         ("axes: {parallel.bucket_mb: [25, 25]}", "has the value 25 twice"),
         ("axes: {train.global_batch: [32]}\nset: {train.global_batch: 64}", "train.global_batch is an axis, and set"),
         ("axes: {train.max_steps: [10]}", "`steps` says how long a trial is"),
+        ("set: {run.out: here}", "every trial has a directory of its own"),
         ("baseline: {parallel.bucket_mb: 99}\naxes: {parallel.bucket_mb: [1]}", "is not in the matrix"),
         ("baseline: {parallel.bucket: 1}\naxes: {parallel.bucket_mb: [1]}", "which is no axis"),
         (
