@@ -17,12 +17,12 @@ from paceline.sweep.driver import Driver
 from paceline.sweep.dry_run import describe_dry_run
 from paceline.sweep.evidence import Assignment, RaceSettings
 from paceline.sweep.fingerprint import describe_surroundings
-from paceline.sweep.grid import Racer
 from paceline.sweep.journal import Journal
 from paceline.sweep.matrix import Matrix, batch_of, build_matrix
 from paceline.sweep.opening import open_sweep
 from paceline.sweep.outcome import Ending, Sweep
 from paceline.sweep.plan import COMMAND, STEP_TIME, THROUGHPUT, Plan, load_plan
+from paceline.sweep.racer import Racer
 from paceline.sweep.trial import Slot, build_slots
 from paceline.sweep.trial_settings import plan_trial
 

@@ -51,7 +51,7 @@ class Driver:
         retry_failed: bool = False,
     ) -> None:
         self._sweep = sweep
-        self._scores = Scoreboard(race)
+        self._scores = Scoreboard(race, sweep.settings)
         self._ledger = ledger
         self._journal = journal
         self._signals = signals

@@ -7,11 +7,14 @@ scores.observe(row, measured, assignment); scores.describe(sweep, rows, Ending("
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Protocol
 
-from paceline.sweep.evidence import Assignment, TrialResult, Verdict
+from paceline.sweep.evidence import Assignment, RaceSettings, TrialResult, Verdict
 from paceline.sweep.ledger import Row
 from paceline.sweep.outcome import Ending, Sweep, describe_sweep
+from paceline.sweep.power import say_power
+from paceline.sweep.ranking import Ranking
 from paceline.sweep.results import Measured
 
 
@@ -20,17 +23,19 @@ class Race(Protocol):
 
     def next(self) -> Assignment | None: ...
     def observe(self, result: TrialResult) -> None: ...
-    def verdicts(self) -> Mapping[str, Verdict]: ...
+    def ranking(self) -> Ranking: ...
+    def full_repeats(self) -> int: ...
 
 
 class Scoreboard:
     """One race and everything it saw."""
 
-    def __init__(self, race: Race) -> None:
+    def __init__(self, race: Race, settings: RaceSettings) -> None:
         self._race = race
+        self._settings = settings
         self._counted: set[int] = set()
         self._history: list[dict[str, Any]] = []
-        self._verdicts: Mapping[str, Verdict] = race.verdicts()
+        self._verdicts: Mapping[str, Verdict] = race.ranking().verdicts
         self._device_s = 0.0
 
     @property
@@ -45,7 +50,7 @@ class Scoreboard:
         self._race.observe(measured.result(assignment.case, assignment.round))
         self._counted.add(row.id)
         self._device_s += measured.device_s
-        before, self._verdicts = self._verdicts, self._race.verdicts()
+        before, self._verdicts = self._verdicts, self._race.ranking().verdicts
         decided = [
             {"case": name, "was": before[name].verdict, "verdict": new.verdict, "evidence": new.evidence}
             for name, new in self._verdicts.items()
@@ -68,5 +73,17 @@ class Scoreboard:
         )
 
     def describe(self, sweep: Sweep, rows: Sequence[Row], ending: Ending) -> dict[str, Any]:
-        self._verdicts = self._race.verdicts()
-        return describe_sweep(sweep, rows, self._counted, self._verdicts, self._history, ending)
+        ending = replace(ending, notes=(*ending.notes, *self._notes()))
+        grid = self._race.full_repeats()
+        return describe_sweep(sweep, rows, self._counted, self._race.ranking(), grid, self._history, ending)
+
+    def _notes(self) -> list[str]:
+        """What the plan cannot resolve, and what would."""
+        comparison, repeats = self._race.ranking().comparison, self._settings.repeats
+        if repeats == 1 and self._counted:
+            return ["one trial of each case has no spread: what is close cannot be told apart; set repeats, or auto"]
+        if comparison is None or comparison.freedom < 1 or repeats is None:
+            return []
+        settings = self._settings
+        said = say_power(settings.effect, comparison.noise, repeats, settings.power, settings.confidence)
+        return [said] if said is not None else []
