@@ -22,7 +22,7 @@ from paceline.launch.signals import OperatorSignals
 from paceline.sweep.evidence import Assignment
 from paceline.sweep.fingerprint import config_digest, trial_key
 from paceline.sweep.journal import Journal
-from paceline.sweep.ledger import ENDED, Ledger, Order, Row, differences
+from paceline.sweep.ledger import RESULTS, Ledger, Order, Row, differences
 from paceline.sweep.matrix import batch_of
 from paceline.sweep.outcome import Ending, Sweep
 from paceline.sweep.results import Measured, from_record, read_trial
@@ -133,7 +133,7 @@ class Driver:
         if known is not None and known.status not in ("ok", "stopped", "running") and known.id <= self._retry_up_to:
             self._ledger.supersede(known.id, f"{known.status}: {known.reason}; run again")
             known = None
-        if known is not None and known.status in ENDED:
+        if known is not None and known.status in RESULTS:
             self._scores.observe(known, from_record(known.record or {"status": known.status}), assignment)
             return
         self._tell_unlike(order)
@@ -169,7 +169,7 @@ class Driver:
     def _tell_unlike(self, order: Order) -> None:
         """Says, once for each reason, why an earlier result of the same case is not taken."""
         for row in self._ledger.rows():
-            if (row.case, row.round) != (order.case, order.round) or row.status not in ENDED or row.key == order.key:
+            if (row.case, row.round) != (order.case, order.round) or row.status not in RESULTS or row.key == order.key:
                 continue
             note = f"results of {' and '.join(differences(row, order))} are in the ledger and are not reused"
             if note not in self._notes:

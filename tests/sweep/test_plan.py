@@ -87,6 +87,7 @@ def test_equal_last_words_keep_their_sections(tmp_path: Path) -> None:
         ("axes: {run.seed: [1]}\nexclude: ['run.seed == 1']", "the plan has no case"),
         ("axes: {run.seed: [1]}\nexclude: ['run.seed']", "neither true nor false"),
         ("cases: [{run.seed: 1}, {run.seed: 1}]", "two cases are the same"),
+        ("axes: {parallel.bucket_mb: [25, 25.0]}", "bucket_mb=25 and bucket_mb=25.0 are the same configuration"),
         ("cases: [{run.seed: 1}]\naxes: {run.seed: [1]}", "is an axis, and a case sets it"),
         ("objective: step_ms_p50\naxes: {train.global_batch: [32, 64]}", "the smallest would win"),
         ("command: {argv: [x]}", "the section command has no meaning for recipe=sasrec"),
