@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -72,7 +72,7 @@ def replay(trace: Trace, kind: str, seed: int, settings: RaceSettings | None = N
         truth[chosen] >= best - margin,
         chosen == whole or abs(truth[chosen] - truth[whole]) <= margin,
         any(value > truth[chosen] + margin for value in slower),
-        any(verdict.verdict == "undecided" for verdict in verdicts.values()),
+        bool(race.ranking().contenders),
         len(race.results()),
         len(grid.results()),
     )
@@ -85,13 +85,13 @@ def _run(trace: Trace, cells: list[Cell], settings: RaceSettings, seed: int) -> 
     return racer, world
 
 
-def replay_all(replays: int, seed: int, noise: float | None = NOISE) -> Iterator[Replay]:
-    """Every trace and kind in turn; `noise`: of a trial, None: as recorded."""
+def replay_all(replays: int, seed: int, noise: float | None = NOISE, repeats: int | None = None) -> Iterator[Replay]:
+    """Every trace and kind in turn; `noise`: of a trial, None: as recorded; `repeats`: of the grid, None: what the noise asks for."""
     traces = [trace if noise is None else trace.scaled(noise) for trace in load_traces()]
     for index in range(replays):
         for trace in traces:
             for kind in KINDS:
-                yield replay(trace, kind, seed + index)
+                yield replay(trace, kind, seed + index, replace(trace.settings(), repeats=repeats))
 
 
 def summarize(replays: list[Replay]) -> list[dict[str, Any]]:
@@ -135,7 +135,3 @@ def share_interval(successes: int, count: int, confidence: float = 0.95) -> tupl
     low = 0.0 if successes == 0 else float(betaincinv(successes, count - successes + 1, tail))
     high = 1.0 if successes == count else float(betaincinv(successes + 1, count - successes, 1 - tail))
     return low, high
-
-
-def as_json(replays: list[Replay]) -> list[dict[str, Any]]:
-    return [asdict(r) for r in replays]

@@ -153,7 +153,7 @@ class World:
         trace, cell, rng = self.trace, self.cells[assignment.case], self._rng
         startup_s = trace.startup_s * math.exp(rng.normal(0, trace.startup_sd))
         startup_s += trace.ending_s if trace.ending_s > 0 else 0.0
-        self._pass(startup_s)
+        self._pass(startup_s, float(rng.normal(0, trace.drift_sd)))
         if not cell.fits:
             self.spent_s += startup_s * trace.nproc
             return TrialResult(
@@ -167,10 +167,10 @@ class World:
             base = base - rng.exponential(trace.outlier)
         samples = trace.samples_per_step * trace.window
         rates, seconds = [], 0.0
-        for rate in base:
+        for rate, fresh in zip(base.tolist(), rng.normal(0, trace.drift_sd, num_windows).tolist(), strict=True):
             pace = math.exp(rate + self._drift)
             rates.append(pace)
-            self._pass(samples / pace)
+            self._pass(samples / pace, fresh)
             seconds += samples / pace
         device_s = (startup_s + seconds) * trace.nproc
         self.spent_s += device_s
@@ -189,26 +189,24 @@ class World:
 
     def _noise(self, count: int) -> np.ndarray:
         trace, rng = self.trace, self._rng
-        fresh = rng.normal(0, trace.window_sd, count)
-        noise = np.empty(count)
-        noise[0] = fresh[0]
-        for i in range(1, count):
-            noise[i] = trace.window_ar * noise[i - 1] + math.sqrt(1 - trace.window_ar**2) * fresh[i]
+        fresh = rng.normal(0, trace.window_sd, count).tolist()
+        noise = fresh[:1]
+        rest = math.sqrt(1 - trace.window_ar**2)
+        for value in fresh[1:]:
+            noise.append(trace.window_ar * noise[-1] + rest * value)
         slow = rng.random(count) < trace.window_outlier_rate
-        return noise - slow * rng.exponential(trace.window_outlier or 1.0, count) * (trace.window_outlier > 0)
+        return np.array(noise) - slow * rng.exponential(trace.window_outlier or 1.0, count) * (trace.window_outlier > 0)
 
     def _losses(self, cell: Cell, num_windows: int) -> tuple[tuple[int, float], ...]:
         trace, rng = self.trace, self._rng
-        found = []
-        for i in range(num_windows):
-            share = (i + 1) * trace.window / trace.steps
-            rise = cell.loss_rise * max(share - cell.rises_at, 0.0) / (1 - cell.rises_at)
-            # All trials see the same data: what is left between them is a tenth of the noise between windows.
-            loss = trace.loss[min(i + 1, len(trace.loss) - 1)] * (1 + rise + rng.normal(0, trace.loss_sd / 10))
-            found.append((round((i + 1) * trace.window * trace.samples_per_step), float(loss)))
-        return tuple(found)
+        shares = np.arange(1, num_windows + 1) * trace.window / trace.steps
+        rise = cell.loss_rise * np.maximum(shares - cell.rises_at, 0.0) / (1 - cell.rises_at)
+        places = np.minimum(np.arange(1, num_windows + 1), len(trace.loss) - 1)
+        # All trials see the same data: what is left between them is a tenth of the noise between windows.
+        losses = np.array(trace.loss)[places] * (1 + rise + rng.normal(0, trace.loss_sd / 10, num_windows))
+        samples = np.round(shares * trace.steps * trace.samples_per_step).astype(int)
+        return tuple(zip(samples.tolist(), losses.tolist(), strict=True))
 
-    def _pass(self, seconds: float) -> None:
-        if self.trace.drift_sd:
-            keep = math.exp(-seconds / self.trace.drift_s)
-            self._drift = keep * self._drift + math.sqrt(1 - keep**2) * float(self._rng.normal(0, self.trace.drift_sd))
+    def _pass(self, seconds: float, fresh: float) -> None:
+        keep = math.exp(-seconds / self.trace.drift_s)
+        self._drift = keep * self._drift + math.sqrt(1 - keep**2) * fresh

@@ -146,14 +146,18 @@ def _judged(observations: Sequence[Observation]) -> tuple[np.ndarray, int]:
 
 def _upper_levels(observations: Sequence[Observation], places: Mapping[str, int]) -> list[float]:
     """Where each observation would lie if its case had no accidents: the upper median of the case, in the middle of its round."""
-    rounds = dict.fromkeys((o.round for o in observations), 0.0)
-    levels = dict.fromkeys(places, 0.0)
+    by_case: dict[str, list[Observation]] = {case: [] for case in places}
+    by_round: dict[int, list[Observation]] = {}
+    for observation in observations:
+        by_case[observation.case].append(observation)
+        by_round.setdefault(observation.round, []).append(observation)
+    rounds = dict.fromkeys(by_round, 0.0)
+    levels = dict.fromkeys(by_case, 0.0)
     for _ in range(3):
-        for case in levels:
-            own = sorted(o.value - rounds[o.round] for o in observations if o.case == case)
-            levels[case] = own[len(own) // 2]
-        for number in rounds:
-            rounds[number] = statistics.median(o.value - levels[o.case] for o in observations if o.round == number)
+        for case, own in by_case.items():
+            levels[case] = sorted(o.value - rounds[o.round] for o in own)[len(own) // 2]
+        for number, there in by_round.items():
+            rounds[number] = statistics.median(o.value - levels[o.case] for o in there)
     return [levels[o.case] + rounds[o.round] for o in observations]
 
 

@@ -8,8 +8,8 @@ A race goes in rounds, each case at most once in each, in an order of its own:
 - After each round every case is compared with the leader by one fit over all rounds (comparison.py), with intervals that hold
   for all cases and all looks together: the error is shared out over the cases (any of them may wrongly look better) and over
   the looks (look n gets 1 / n(n+1) of it: the parts add up to the whole, however many looks there are). A union bound needs no
-  independence between looks, which share their data, and no fixed end. Cases that are certainly not better than the leader by
-  more than the margin run no more.
+  independence between looks, which share their data, and no fixed end. Cases that are certainly slower than the leader, or
+  certainly within the margin of it, run no more.
 - The rest run on. What they may cost together is a share of the full grid's cost; while not all of them can be afforded
   thrice more, only the most hopeful do. Others are "undecided" then, not slower: nobody claims what was not measured.
 - Only the first round is short. What a short trial cannot know of a whole one is part of its doubt (ranking.py), so it can say
@@ -72,7 +72,7 @@ class Racer:
         self._is_decided = False
         self._out: set[tuple[str, int]] = set()
         self._grid_rounds: int | None = None
-        self._ranked: tuple[tuple[int, int], Ranking] | None = None
+        self._ranked: tuple[tuple[int, int, bool], Ranking] | None = None
 
     @property
     def is_decided(self) -> bool:
@@ -82,7 +82,7 @@ class Racer:
     def next(self) -> Assignment | None:
         """None: decided, or nothing to do before what is out comes back."""
         while not self._is_decided:
-            done = {(result.case, result.round) for result in self._results}
+            done = {(result.case, result.round) for result in self._results if result.round == len(self.rounds)}
             waiting = [t for t in (self.rounds[-1].trials if self.rounds else ()) if (t.case, t.round) not in done]
             for trial in waiting:
                 if (trial.case, trial.round) not in self._out:
@@ -107,12 +107,19 @@ class Racer:
 
     def ranking(self) -> Ranking:
         """As far as it is known."""
-        key = len(self.rounds), len(self._results)
+        key = len(self.rounds), len(self._results), self._is_decided
         if self._ranked is None or self._ranked[0] != key:
             lengths = {planned.number: planned.steps for planned in self.rounds}
             looks = max(len(self.rounds), 1)
             ranking = rank_cases(
-                self.cases, self.results(), self.baseline, self.settings, looks, lengths, self._field()
+                self.cases,
+                self.results(),
+                self.baseline,
+                self.settings,
+                looks,
+                lengths,
+                self._field(),
+                is_final=self._is_decided,
             )
             self._ranked = key, ranking
         return self._ranked[1]
@@ -206,7 +213,7 @@ class Racer:
 
     def _second_chance(self, ranking: Ranking, number: int) -> list[str]:
         """Cases that are out by one trial alone, if a short one more for each of them takes no more than half of what is left."""
-        if number <= 3 or not ranking.single:
+        if not ranking.single or (ranking.contenders and number <= 3):
             return []
         costs = _Costs(self.results(), self.settings)
         price = sum(costs.trial(case, self.rounds[0].steps) for case in ranking.single)

@@ -2,11 +2,10 @@
 
 Every case is compared with the leader, the fastest that trains well and completely. With `d` the difference and its interval
 at the sweep's confidence, shared out over all cases (Bonferroni) and over all looks (look n gets 1 / n(n+1) of the error):
-- slower: the interval lies below zero, and does not lie within the margin;
-- tied: it is certainly not better than the leader by more than the margin, and not certainly slower; or it is certainly within
-  the margin. If it may be slower by more than the margin, the evidence says by how much;
-- undecided: it may be better than the leader by more than the margin.
-So the leader is, at that confidence, within the margin of the best case as soon as nothing is undecided.
+- tied: it lies within the margin on both sides, so the difference does not matter, whatever it is;
+- slower: it lies below zero;
+- undecided: neither yet. When nothing more will run, a case with at least two trials is tied then, "not told apart" and with the
+  interval: no difference was found, which is not to say that there is none.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ class Ranking:
     verdicts: Mapping[str, Verdict]
     leader: str | None
     contenders: tuple[str, ...]
-    """that may still be better than the leader by more than the margin; the leader is not among them"""
+    """that are neither slower nor tied yet; the leader is not among them"""
     single: tuple[str, ...]
     """that are behind by a single trial, which may have been an accident"""
     comparison: Comparison | None
@@ -54,8 +53,12 @@ def rank_cases(
     looks: int = 1,
     lengths: Mapping[int, int] | None = None,
     field: Collection[str] | None = None,
+    is_final: bool = False,
 ) -> Ranking:
-    """`lengths`: counted steps of each round, where they differ; `field`: among whom the leader is sought (all)."""
+    """`lengths`: counted steps of each round, where they differ; `field`: among whom the leader is sought (all).
+
+    `is_final`: nothing more will run, so what was compared and could not be told apart is tied.
+    """
     reference = reference_curve(results, baseline)
     excluded = {case: v for case in cases if (v := exclude(case, results, reference, case == baseline, settings))}
     counted = [r for r in results if r.status in ENDED and value_of(r, settings) is not None]
@@ -95,6 +98,9 @@ def rank_cases(
         verdicts[case] = replace(verdict, complete=case not in incomplete)
         if verdict.verdict == "undecided" and case not in incomplete:
             contenders.append(case)
+        if verdict.verdict == "undecided" and verdict.trials >= _WITNESSES and is_final:
+            said = f"not told apart from the winner: {verdict.evidence}"
+            verdicts[case] = replace(verdicts[case], verdict="tied", evidence=said)
     order = _order(cases, verdicts, comparison)
     if leader is not None and not contenders:
         winner = _break_tie(leader, verdicts, comparison, results, settings)
@@ -209,18 +215,12 @@ def _judge(case: str, leader: str, comparison: Comparison, settings: RaceSetting
     difference, deviation = comparison.difference(case, leader)
     low, high = difference - reach * deviation, difference + reach * deviation
     margin = math.log1p(settings.margin)
-    if high < 0 and low < -margin:
-        word = "slower"
-    elif high < margin:
+    if -margin < low and high < margin:
         word = "tied"
     else:
-        word = "undecided"
-    said = (
-        f"{math.expm1(difference):+.1%} against the winner, between {math.expm1(low):+.1%} and {math.expm1(high):+.1%}"
-    )
-    if word == "tied" and low < -margin:
-        said += f": not better, and perhaps {-math.expm1(low):.1%} worse"
-    said += f" ({comparison.trials[case]} trials)"
+        word = "slower" if high < 0 else "undecided"
+    between = f"between {math.expm1(low):+.1%} and {math.expm1(high):+.1%}"
+    said = f"{math.expm1(difference):+.1%} against the winner, {between} ({comparison.trials[case]} trials)"
     ratios = (math.exp(difference), math.exp(low), math.exp(high))
     return replace(verdict, verdict=word, ratio=ratios[0], ratio_low=ratios[1], ratio_high=ratios[2], evidence=said)
 
