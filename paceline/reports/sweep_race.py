@@ -72,7 +72,8 @@ def race_chart(facts: SweepFacts) -> Lanes | None:
     if any(not trial.counts for _, trial in ran):
         legend.append(("lost", "trial that has no number"))
     reach = max(spent, *(line.x for line in lines)) * 1.02 if lines else spent * 1.02
-    return Lanes("the race", "device-seconds spent by the sweep", lanes, lines, legend=legend, x_range=(0.0, reach))
+    title = "the race" if facts.part("plan").get("racing") is not False else "trials over time"
+    return Lanes(title, "device-seconds spent by the sweep", lanes, lines, legend=legend, x_range=(0.0, reach))
 
 
 def _told(trial: TrialFacts) -> str:
