@@ -121,11 +121,14 @@ def race_table(facts: SweepFacts) -> Iterator[Part]:
 
 def costs(facts: SweepFacts) -> Iterator[Part]:
     """What was spent, and against what."""
-    spent = sum(trial.value("device_s") or 0.0 for trial in facts.trials)
-    starting = sum(trial.value("startup_s") or 0.0 for trial in facts.trials)
-    if not spent:
+    paid = [trial for trial in facts.trials if trial.value("device_s")]
+    spent = sum(trial.value("device_s") or 0.0 for trial in paid)
+    starting = sum(trial.value("startup_s") or 0.0 for trial in paid)
+    if not paid:
         return
-    words = f"{figure(spent)} device-seconds ({duration(spent)}) in {counted(len(facts.trials), 'trial')}"
+    words = f"{figure(spent)} device-seconds ({duration(spent)}) in {counted(len(paid), 'trial')}"
+    unknown = len(facts.trials) - len(paid)
+    words += f", and {unknown:,} whose cost is not known" if unknown else ""
     words += f"; start-ups took {figure(starting)} s" if starting else ""
     grid, repeats = (facts.part("costs").get(name) for name in ("full_grid_device_s", "full_grid_repeats"))
     if is_finite(grid) and grid > 0:
