@@ -160,7 +160,7 @@ class Driver:
             key=trial_key(job, surroundings, data, plan.span.steps, plan.span.warmup_steps),
             config=config_digest(job),
             hardware=surroundings.hardware_digest,
-            code=surroundings.code_digest,
+            code=surroundings.code_digest(job),
             data=data,
             steps=plan.span.steps,
             warmup_steps=plan.span.warmup_steps,
