@@ -152,4 +152,4 @@ def _slots(plan: Plan, matrix: Matrix) -> list[Slot]:
     if num > 1 and not uses_gpus and num > len(cores):
         what = f"slots={num}, but there are {len(cores)} cores"
         raise ConfigError(what, plan.origin("slots"), f"set slots={len(cores)}")
-    return build_slots(num, cores, visible if uses_gpus else [], os.environ)
+    return build_slots(num, cores, visible if uses_gpus else [])
