@@ -29,9 +29,11 @@ def test_what_carries_the_mark_is_ended_wherever_it_is_and_nothing_else() -> Non
         subprocess.Popen([sys.executable, "-c", wait], env=os.environ | {MARK: f"{mark}-other"}) as other,
     ):
         assert end_marked({mark}) == []
-        assert marked.wait(10) == -9
-        assert other.poll() is None
+        was_left = other.poll() is None
         other.kill()
+        # Its exit code went to whoever waited first.
+        assert not psutil.pid_exists(marked.pid)
+        assert was_left
     assert orphan.returncode == 0
     assert not [p for p in psutil.process_iter() if _mark_of(p) == mark]
 
