@@ -25,9 +25,10 @@ RANKS = {
     "trained": 6,
     "worker": 7,
     "preflight": 8,
-    "bench": 9,
-    "cli": 10,
-    "__main__": 11,
+    "sweep": 9,
+    "bench": 11,
+    "cli": 12,
+    "__main__": 13,
 }
 """A room may import lower ranks and itself, never a higher rank or another room of its own. CONTRIBUTING.md has the same table.
 The loose files of rank 0 are one room."""

@@ -11,7 +11,19 @@ import pytest
 
 from tests.architecture.rooms import PACKAGE, module_names
 
-ROOMS = ("errors", "files", "parentage", "telemetry", "config", "workload", "launch", "reports", "preflight", "cli")
+ROOMS = (
+    "errors",
+    "files",
+    "parentage",
+    "telemetry",
+    "config",
+    "workload",
+    "launch",
+    "reports",
+    "preflight",
+    "sweep",
+    "cli",
+)
 pytestmark = pytest.mark.timeout(120)
 
 IMPORT_ALL = """
