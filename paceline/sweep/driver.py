@@ -209,6 +209,8 @@ class Driver:
         """Which trial comes next, of how many as far as that is known."""
         number, settings = self._scores.num_observed + len(self._running) + 1, self._sweep.settings
         total = len(self._sweep.matrix.cases) * self._scores.full_repeats()
+        if self._sweep.plan.config.search is not None:
+            return f"{number}"
         if settings.repeats is None:
             return f"{number} of about {total}" if not settings.racing else f"{number}, the full grid has about {total}"
         return f"{number} of at most {total}" if settings.racing else f"{number}/{total}"
