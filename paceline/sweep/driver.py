@@ -1,0 +1,270 @@
+"""Runs a sweep: asks the race what to try next, runs it or finds it in the ledger, hands the result back, writes everything down.
+
+    with open_sweep(root) as ledger:
+        ending = Driver(sweep, race, ledger, journal, signals, slots).run()
+
+One loop in one thread, for the full grid and for a race, for one slot and for many. Whatever ends it, no trial is left running, and the
+same command goes on where it was.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+
+from paceline.config.source import show
+from paceline.errors import PacelineError, StorageError
+from paceline.files import storage_errors
+from paceline.launch.signals import OperatorSignals
+from paceline.sweep.evidence import Assignment
+from paceline.sweep.fingerprint import config_digest, trial_key
+from paceline.sweep.journal import Journal
+from paceline.sweep.ledger import RESULTS, Ledger, Order, Row, differences
+from paceline.sweep.matrix import batch_of
+from paceline.sweep.outcome import Ending, Sweep
+from paceline.sweep.results import Measured, from_record, read_trial
+from paceline.sweep.running import Running, describe_progress, describe_result
+from paceline.sweep.scoreboard import Race, Scoreboard
+from paceline.sweep.tables import write_outputs, write_plan
+from paceline.sweep.trial import Slot, Trial, clear_pulses, end_marked, read_tail, train_command
+from paceline.sweep.trial_settings import TrialPlan, plan_trial
+
+_POLL_S = 0.05
+_NO_ROOM_BYTES = 1 << 18
+
+
+class Driver:
+    """One start of a sweep."""
+
+    def __init__(
+        self,
+        sweep: Sweep,
+        race: Race,
+        ledger: Ledger,
+        journal: Journal,
+        signals: OperatorSignals,
+        slots: Sequence[Slot],
+        *,
+        retry_failed: bool = False,
+    ) -> None:
+        self._sweep = sweep
+        self._scores = Scoreboard(race, sweep.settings)
+        self._ledger = ledger
+        self._journal = journal
+        self._signals = signals
+        self._free = list(slots)
+        self._running: list[Running] = []
+        self._notes: list[str] = []
+        self._retry_up_to = max((row.id for row in ledger.rows()), default=0) if retry_failed else 0
+        self._failed: str | None = None
+        self._batch = batch_of(sweep.matrix.case(sweep.matrix.baseline))
+        self._data: dict[str, str] = {}
+
+    def run(self) -> Ending:
+        """Until the race is decided, or somebody wants it to end."""
+        self._take_over()
+        write_plan(self._sweep.root / "plan.yaml", self._sweep.plan.config.model_dump(mode="json"))
+        try:
+            self._loop()
+        except BaseException as error:
+            self._end_all()
+            if isinstance(error, PacelineError):
+                with contextlib.suppress(PacelineError):  # whatever hindered us may hinder this, too
+                    self._write(Ending("failed", error.problems[0].what))
+            raise
+        ending = self._ending()
+        self._write(ending)
+        return ending
+
+    def _loop(self) -> None:
+        held: Assignment | None = None
+        while True:
+            while self._free and not self._is_ending:
+                held = held or self._scores.next()
+                if held is None or any(
+                    (r.assignment.case, r.assignment.round) == (held.case, held.round) for r in self._running
+                ):
+                    break
+                self._begin(held)
+                held = None
+            if not self._running:
+                return
+            time.sleep(_POLL_S)
+            for running in list(self._running):
+                self._follow(running)
+
+    @property
+    def _is_ending(self) -> bool:
+        return self._signals.asked is not None or self._failed is not None
+
+    def _ending(self) -> Ending:
+        notes = tuple(self._notes)
+        if self._signals.asked is not None:
+            return Ending("stopped", self._signals.asked, notes)
+        if self._failed is not None:
+            return Ending("failed", self._failed, notes)
+        return Ending("finished", "", notes)
+
+    def _take_over(self) -> None:
+        """Marks what a killed driver left, and ends whatever of it still lives."""
+        left = self._ledger.running()
+        if not left:
+            return
+        stuck = end_marked({self._mark(row) for row in left})
+        for row in left:
+            clear_pulses(self._sweep.root / row.directory)
+            self._ledger.finish(row.id, "interrupted", "its driver was killed", None)
+            self._journal.say(f"trial {row.id} ({row.case}, round {row.round}) was interrupted; it is run again")
+        if stuck:
+            self._journal.say(f"warning: could not end process {', '.join(map(str, stuck))}")
+
+    def _mark(self, row: Row) -> str:
+        return f"{self._ledger.id}-{row.id}"
+
+    def _begin(self, assignment: Assignment) -> None:
+        """Starts the trial, or takes its result from the ledger."""
+        case = self._sweep.matrix.case(assignment.case)
+        plan = plan_trial(case, self._sweep.plan, assignment, self._batch)
+        order = self._order(assignment, plan)
+        known = self._ledger.find(order.key, order.round)
+        if known is not None and known.status not in ("ok", "stopped", "running") and known.id <= self._retry_up_to:
+            self._ledger.supersede(known.id, f"{known.status}: {known.reason}; run again")
+            known = None
+        if known is not None and known.status in RESULTS:
+            self._scores.observe(known, from_record(known.record or {"status": known.status}), assignment)
+            return
+        self._tell_unlike(order)
+        row = self._ledger.claim(order)
+        root, slot = self._sweep.root / row.directory, self._free.pop(0)
+        log = root.with_name(f"{root.name}.log")
+        command = train_command(self._sweep.plan.config.recipe, plan.words, root)
+        with storage_errors(root):
+            trial = Trial(command, root, log, self._mark(row), slot)
+        num_devices = len(slot.visible.split(",")) if slot.visible else max(1, case.placement.num_gpus)
+        ordinal = self._ordinal()
+        self._running.append(Running(ordinal, row, plan, assignment, trial, slot, num_devices, time.monotonic()))
+        why = f" ({assignment.why})" if assignment.why else ""
+        self._journal.say(f"trial {ordinal}: {case.name}, round {assignment.round}{why}: {row.directory}")
+
+    def _order(self, assignment: Assignment, plan: TrialPlan) -> Order:
+        job, surroundings = plan.job, self._sweep.surroundings
+        if assignment.case not in self._data:
+            self._data[assignment.case] = job.recipe.identify_data(job.config)
+        data = self._data[assignment.case]
+        return Order(
+            case=assignment.case,
+            round=assignment.round,
+            key=trial_key(job, surroundings, data, plan.span.steps, plan.span.warmup_steps),
+            config=config_digest(job),
+            hardware=surroundings.hardware_digest,
+            code=surroundings.code_digest(job),
+            data=data,
+            steps=plan.span.steps,
+            warmup_steps=plan.span.warmup_steps,
+        )
+
+    def _tell_unlike(self, order: Order) -> None:
+        """Says, once for each reason, why an earlier result of the same case is not taken."""
+        for row in self._ledger.rows():
+            if (row.case, row.round) != (order.case, order.round) or row.status not in RESULTS or row.key == order.key:
+                continue
+            note = f"results of {' and '.join(differences(row, order))} are in the ledger and are not reused"
+            if note not in self._notes:
+                self._notes.append(note)
+                self._journal.say(f"{note} (trial {row.id}: {row.case}, round {row.round})")
+
+    def _follow(self, running: Running) -> None:
+        """One look at a trial: has it ended, must it be ended, is it time for a line about it?"""
+        trial, config = running.trial, self._sweep.plan.config
+        code = trial.poll()
+        trial.look()
+        if code is None:
+            if self._is_ending and running.verdict is None:
+                running.verdict = "interrupted"
+                trial.ask_to_end()
+            elif time.time() - trial.began > config.trial_timeout_s and running.verdict is None:
+                running.verdict = "timeout"
+                trial.ask_to_end()
+            asked_s = trial.asked_s
+            is_over = asked_s is not None and asked_s > config.stop_grace_s
+            if not is_over and not self._signals.wants_kill:
+                self._tell_progress(running)
+                return
+        left = trial.kill_all()
+        if left:
+            self._journal.say(f"warning: could not end process {', '.join(map(str, left))}")
+        self._running.remove(running)
+        self._free.append(running.slot)
+        self._end(running, trial.poll())
+
+    def _tell_progress(self, running: Running) -> None:
+        if time.monotonic() - running.said_at >= self._sweep.plan.config.progress_s:
+            running.said_at = time.monotonic()
+            self._journal.say(describe_progress(running, self._sweep.unit))
+
+    def _ordinal(self) -> str:
+        """Which trial comes next, of how many as far as that is known."""
+        number, settings = self._scores.num_observed + len(self._running) + 1, self._sweep.settings
+        total = len(self._sweep.matrix.cases) * self._scores.full_repeats()
+        if self._sweep.plan.config.search is not None:
+            return f"{number}"
+        if settings.repeats is None:
+            return f"{number} of about {total}" if not settings.racing else f"{number}, the full grid has about {total}"
+        return f"{number} of at most {total}" if settings.racing else f"{number}/{total}"
+
+    def _end(self, running: Running, exit_code: int | None) -> None:
+        """The trial is over and nothing of it runs: what came of it?"""
+        row, trial = running.row, running.trial
+        if running.verdict == "interrupted":
+            self._ledger.finish(row.id, "interrupted", self._signals.asked or self._failed or "", None)
+            return
+        reason = ""
+        if running.verdict == "timeout":
+            reason = f"it took longer than trial_timeout_s={show(self._sweep.plan.config.trial_timeout_s)}"
+        measured = read_trial(
+            trial.root,
+            running.plan.span,
+            num_devices=running.num_devices,
+            began=trial.began,
+            ended=trial.ended or time.time(),
+            verdict=running.verdict,
+            reason=reason,
+            exit_code=exit_code,
+        )
+        if measured.status == "failed" and running.trial.saw_memory_killer and "signal 9" in measured.reason:
+            reason = f"{measured.reason}; the kernel's out-of-memory killer was at work meanwhile"
+            measured = replace(measured, status="oom", reason=reason)
+        if measured.status not in ("ok", "stopped"):
+            self._check_room(row)
+            measured = replace(measured, tail=tuple(read_tail(trial, self._sweep.plan.config.tail_lines)))
+        self._ledger.finish(row.id, measured.status, measured.reason, measured.to_record())
+        self._tell_result(running, measured)
+        self._scores.observe(self._ledger.row(row.id), measured, running.assignment)
+        self._write(Ending("running", "", tuple(self._notes)))
+        if measured.status not in ("ok", "stopped") and self._sweep.plan.config.stop_on_error:
+            self._failed = f"trial {row.id} ({row.case}) {measured.status}: {measured.reason}"
+
+    def _check_room(self, row: Row) -> None:
+        """A trial that failed for want of room says nothing about its case."""
+        space = os.statvfs(self._sweep.root)
+        if space.f_bavail * space.f_frsize < _NO_ROOM_BYTES:
+            do = "free some space; the same command goes on where it was"
+            with contextlib.suppress(PacelineError):  # else the next start finds it running, and marks it
+                self._ledger.finish(row.id, "interrupted", "the disk was full", None)
+            raise StorageError("the disk is full", str(self._sweep.root), do)
+
+    def _tell_result(self, running: Running, measured: Measured) -> None:
+        self._journal.say(describe_result(running, measured, self._sweep.unit, self._sweep.plan.config.objective))
+        for line in measured.tail:
+            self._journal.say(f"    {line}")
+
+    def _write(self, ending: Ending) -> None:
+        write_outputs(self._sweep, self._scores.describe(self._sweep, self._ledger.rows(), ending))
+
+    def _end_all(self) -> None:
+        for running in self._running:
+            running.trial.kill_all()
+        self._running = []
