@@ -1,0 +1,106 @@
+"""What a sweep came to, read from its directory: sweep.json, and best.yaml for the winner's values.
+
+swept = read_swept(Path("runs/p0-p3/P1/sweep"))
+swept.winner.name, swept.top(2), swept.num_failed
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from paceline.errors import UsageError
+from paceline.files import read_json
+
+RECORD, BEST = "sweep.json", "best.yaml"
+_FAILED = ("failed", "timeout")
+
+
+@dataclass(frozen=True)
+class Case:
+    """One case of the matrix, with what came of it."""
+
+    name: str
+    values: Mapping[str, Any]
+    verdict: str
+    samples_per_s: float | None = None
+    metric: float | None = None
+    step_ms_p50: float | None = None
+    memory_gib: float | None = None
+    evidence: str = ""
+
+    @property
+    def shown(self) -> str:
+        """The number that decided, as a person reads it."""
+        if self.metric is not None:
+            return f"{self.metric:.4f}"
+        return f"{self.samples_per_s:,.1f} samples/s" if self.samples_per_s is not None else "no number"
+
+
+@dataclass(frozen=True)
+class Swept:
+    """A sweep's results."""
+
+    record: Path
+    cases: Sequence[Case]
+    """in the order of their rank"""
+    winner: Case
+    baseline: Case | None
+    statuses: Sequence[str] = field(default_factory=tuple)
+    """of the trials"""
+    device_s: float = 0.0
+
+    @property
+    def best(self) -> Path:
+        return self.record.parent / BEST
+
+    @property
+    def num_trials(self) -> int:
+        return len(self.statuses)
+
+    @property
+    def num_failed(self) -> int:
+        return sum(status in _FAILED for status in self.statuses)
+
+    def top(self, count: int) -> list[Case]:
+        """The leading cases; those without a number never."""
+        return [case for case in self.cases if case.samples_per_s is not None or case.metric is not None][:count]
+
+
+def read_swept(directory: Path) -> Swept:
+    """The sweep in that directory; UsageError where it has no winner, or its record cannot be read."""
+    record = directory / RECORD
+    do = "run the phase again: the same command goes on"
+    try:
+        content = read_json(record)
+        cases = [_case(each) for each in sorted(content["cases"], key=_rank)]
+        by_name = {case.name: case for case in cases}
+        winner = by_name.get(content.get("winner") or "")
+        baseline = by_name.get(content.get("baseline") or "")
+        statuses = tuple(str(trial["status"]) for trial in content["trials"])
+        device_s = float(sum(trial.get("device_s") or 0.0 for trial in content["trials"]))
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise UsageError(f"the sweep's record cannot be read ({error})", str(record), do) from error
+    if winner is None:
+        raise UsageError("the sweep has no winner: no case came to an end", str(record), "look at its summary.md")
+    return Swept(record, cases, winner, baseline, statuses, device_s)
+
+
+def _rank(case: Mapping[str, Any]) -> tuple[bool, int]:
+    rank = case.get("rank")
+    return rank is None, rank or 0
+
+
+def _case(content: Mapping[str, Any]) -> Case:
+    return Case(
+        str(content["name"]),
+        dict(content["values"]),
+        str(content["verdict"]),
+        content.get("samples_per_s"),
+        content.get("metric"),
+        content.get("step_ms_p50"),
+        content.get("memory_gib"),
+        str(content.get("evidence") or ""),
+    )
