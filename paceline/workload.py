@@ -229,6 +229,16 @@ def check_metrics(workload: Workload, split: str, found: Mapping[str, float]) ->
 
 
 @dataclass(frozen=True)
+class Foreign:
+    """How a recipe is started that has no workload: a script of somebody's own."""
+
+    start: Callable[[Path, int], list[str]]
+    """from a claimed run directory and its attempt: what is started in place of torchrun and the worker"""
+    argv: Callable[[Any, Path, int], list[str]]
+    """from the configuration, the run directory and the number of ranks: the script's own command line, for people"""
+
+
+@dataclass(frozen=True)
 class Recipe:
     """A recipe as the operator's side sees it; importing it must not import torch."""
 
@@ -244,6 +254,8 @@ class Recipe:
     """(key, reason) of the recipe's own keys that somebody gave and that change nothing"""
     config_file: Path | None = None
     """the YAML that the recipe's name stands for, where it does not lie in configs/; None: the defaults of the schema"""
+    foreign: Foreign | None = None
+    """what is started instead, where there is no workload to build"""
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from paceline.cli.examining import examine_machine
 from paceline.cli.launch_plan import LaunchPlan
 from paceline.errors import PacelineError
 from paceline.launch.claim import Claim
-from paceline.launch.command import agent_command, claimed_arguments, new_rendezvous_id
+from paceline.launch.command import LAUNCH_MARK, agent_command, claimed_arguments, new_rendezvous_id
 from paceline.launch.warm import WarmAgent
 from paceline.telemetry.events import EventLog
 from paceline.telemetry.stop_request import read_stop_request
@@ -70,7 +70,9 @@ def _run_attempt(
     arguments = claimed_arguments(claim.layout.root, claim.attempt, debug)
     scratch = claim.pulses / "torchelastic"
     command = agent_command(plan.placement.world_size, arguments, rendezvous_id=rendezvous_id, scratch=scratch)
-    environment = plan.environment.apply(os.environ)
+    if plan.job.recipe.foreign is not None:
+        command = plan.job.recipe.foreign.start(claim.layout.root, claim.attempt)
+    environment = plan.environment.apply(os.environ) | {LAUNCH_MARK: rendezvous_id}
     examine = functools.partial(examine_machine, plan, claim, environment) if is_first else None
     session = Session(claim, command, environment, rendezvous_id, signals, warm, examine)
     try:

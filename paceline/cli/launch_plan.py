@@ -57,6 +57,8 @@ class LaunchPlan:
             mark = "warning: " if note.is_warning else ""
             lines.append(f"  {note.name}={value}   {note.origin}: {mark}{note.reason}")
         command = agent_command(world_size, arguments)
+        if self.job.recipe.foreign is not None:
+            command = self.job.recipe.foreign.argv(self.job.config, self.root, world_size)
         line = shell_line(command, self.environment.assigned, self.environment.removed, Path.cwd())
         return [*lines, "command", line]
 

@@ -44,10 +44,10 @@ def command(
 
     Example: paceline train sasrec train.max_steps=200 --nproc 2
     """
-    from paceline.launch.warm import WarmAgent
+    from paceline.launch.warm import WarmAgent, may_need_torch
 
     # Before our own imports: the agent's import of torch takes longest, and both go on side by side.
-    warm = None if dry_run else WarmAgent()
+    warm = WarmAgent() if not dry_run and may_need_torch(target) else None
     try:
         from paceline.cli.launching import launch
         from paceline.config.source import plain_scalar

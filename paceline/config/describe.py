@@ -15,7 +15,7 @@ import annotated_types
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from paceline.config.sections import OPERATIONAL, RunConfig
+from paceline.config.sections import OPERATIONAL, Section
 
 
 @dataclass(frozen=True)
@@ -36,13 +36,13 @@ class Key:
 
 
 @functools.cache
-def describe(schema: type[RunConfig]) -> Mapping[str, Key]:
+def describe(schema: type[Section]) -> Mapping[str, Key]:
     """Every leaf key of the schema, in its order."""
     return {key.name: key for key in _walk(schema, "")}
 
 
 @functools.cache
-def describe_sections(schema: type[RunConfig]) -> Mapping[str, str]:
+def describe_sections(schema: type[Section]) -> Mapping[str, str]:
     """Every section of the schema, nested ones too, with its sentence."""
     return dict(_walk_sections(schema, ""))
 

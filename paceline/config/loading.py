@@ -19,14 +19,14 @@ from pydantic_core import ErrorDetails
 from paceline.config.describe import Key, describe, describe_sections
 from paceline.config.nearest import nearest, nearest_key
 from paceline.config.overrides import parse_overrides
-from paceline.config.sections import RunConfig
+from paceline.config.sections import Section
 from paceline.config.source import Entry, Layer, show
 from paceline.errors import ConfigError, Problem
 
 DEFAULT = "default"
 """The origin of a value that nobody gave."""
 
-C = TypeVar("C", bound=RunConfig)
+C = TypeVar("C", bound=Section)
 
 
 @dataclass(frozen=True)
@@ -138,7 +138,7 @@ def _as_section(name: str, entry: Entry, keys: Mapping[str, Key]) -> Problem:
     return Problem(what, entry.origin, f"set one of its keys: {', '.join(inside[:6])}{' …' if len(inside) > 6 else ''}")
 
 
-def _unknown(name: str, entry: Entry, schema: type[RunConfig]) -> Problem:
+def _unknown(name: str, entry: Entry, schema: type[Section]) -> Problem:
     keys, sections = describe(schema), describe_sections(schema)
     found = nearest_key(name, keys) or nearest(name, sections)
     if found is None:
@@ -151,7 +151,7 @@ def _unknown(name: str, entry: Entry, schema: type[RunConfig]) -> Problem:
     return Problem(f"there is no key {name}; did you mean {found}?", entry.origin, f"{do}, or remove it")
 
 
-def _takes(schema: type[RunConfig], name: str, entry: Entry) -> bool:
+def _takes(schema: type[Section], name: str, entry: Entry) -> bool:
     """Whether the key takes that value; what else the configuration lacks is no matter."""
     alone, keys = _Given(), describe(schema)
     alone.put(name, name, entry)

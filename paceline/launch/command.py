@@ -13,6 +13,8 @@ from pathlib import Path
 from paceline.launch.warm import TORCHRUN
 
 WORKER_MODULE = "paceline.worker"
+LAUNCH_MARK = "LAUNCHED_BY_PACELINE"
+"""A variable that everything below one start inherits, also what a foreign script starts: by it all can be found again."""
 
 
 def new_rendezvous_id() -> str:

@@ -20,6 +20,7 @@ from typing import Any
 
 import psutil
 
+from paceline.launch.command import LAUNCH_MARK
 from paceline.launch.warm import WarmAgent, start_process
 from paceline.telemetry.failure import parse_failure
 
@@ -104,7 +105,8 @@ class Agent:
                     found[process.pid] = process
         for process in psutil.process_iter():
             with contextlib.suppress(psutil.Error, OSError):
-                if process.environ().get("TORCHELASTIC_RUN_ID") == self._rendezvous_id:
+                environment = process.environ()
+                if self._rendezvous_id in (environment.get("TORCHELASTIC_RUN_ID"), environment.get(LAUNCH_MARK)):
                     found[process.pid] = process
         return [process for process in found.values() if _is_alive(process)]
 

@@ -223,6 +223,8 @@ def describe_plan(plan: Mapping[str, Any]) -> str:
     """What will be trained, in one line."""
     ranks = plan["world_size"]
     per_epoch, total = plan["steps_per_epoch"], plan["total_steps"]
+    if per_epoch is None:  # a foreign script
+        return "a script of its own, " + (f"ended after step {total:,}" if total is not None else "until it ends")
     return (
         f"{total:,} steps ({total / per_epoch:.3g} epochs of {per_epoch:,}), "
         f"{plan['total_samples']:,} samples, on {ranks} rank{'' if ranks == 1 else 's'}"

@@ -10,13 +10,16 @@ import contextlib
 import functools
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 from paceline.parentage import die_with_parent
 
+_FOREIGN = re.compile(rb"^recipe:[ \t]*[\"']?command\b", re.MULTILINE)
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run"]
 
 
@@ -30,6 +33,14 @@ def start_process(command: Sequence[str], **options: object) -> subprocess.Popen
         preexec_fn=functools.partial(die_with_parent, os.getpid(), signal.SIGTERM),
         **options,
     )
+
+
+def may_need_torch(target: str) -> bool:
+    """False where a glance at what is to be trained says that it is a foreign script, for which nobody has to import torch."""
+    try:
+        return target != "command" and not _FOREIGN.search(Path(target).read_bytes())
+    except OSError:  # a recipe's name, or a file that others will complain about
+        return True
 
 
 class WarmAgent:

@@ -22,6 +22,7 @@ from paceline.workload import Recipe, Workload, check_workload
 ENTRY_POINTS = "paceline.recipes"
 
 BUILT_IN = {
+    "command": "paceline.recipes.command.config:RECIPE",
     "sasrec": "paceline.recipes.sasrec.config:RECIPE",
 }
 _REPAIR = "repair or remove that package"

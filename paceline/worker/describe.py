@@ -20,4 +20,5 @@ def describe_job(job: Job) -> str:
         {split: len(workload.evaluation_set(split)) for split in workload.splits},
         dict(workload.details()),
     )
-    return json.dumps(asdict(sizes))
+    objective = {"metric": workload.objective.metric, "direction": workload.objective.direction}
+    return json.dumps(asdict(sizes) | {"metrics": list(workload.metric_names), "objective": objective})

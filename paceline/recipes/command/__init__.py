@@ -1,0 +1,1 @@
+"""Anybody's own training script: launched, read and recorded without it knowing."""

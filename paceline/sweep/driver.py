@@ -1,0 +1,366 @@
+"""Runs a sweep: asks the race what to try next, runs it or finds it in the ledger, hands the result back, writes everything down.
+
+    with open_sweep(root) as ledger:
+        ending = Driver(sweep, racer, ledger, journal, signals).run()
+
+One loop in one thread, for the full grid and for a race, for one slot and for many. Whatever ends it, no trial is left running, and the
+same command goes on where it was.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Protocol
+
+from paceline.config.source import show
+from paceline.errors import OccupiedError, PacelineError, StorageError
+from paceline.files import Lock, storage_errors
+from paceline.launch.signals import OperatorSignals
+from paceline.sweep.evidence import Assignment, TrialResult, Verdict
+from paceline.sweep.fingerprint import config_digest, trial_key
+from paceline.sweep.journal import Journal
+from paceline.sweep.ledger import ENDED, Ledger, Order, Row
+from paceline.sweep.matrix import batch_of
+from paceline.sweep.outcome import Ending, Sweep, describe_sweep
+from paceline.sweep.results import Measured, from_record, read_trial
+from paceline.sweep.tables import write_outputs, write_plan
+from paceline.sweep.trial import Slot, Trial, end_marked, read_tail, train_command
+from paceline.sweep.trial_settings import TrialPlan, plan_trial
+
+_POLL_S = 0.05
+_NO_ROOM_BYTES = 1 << 18
+LEDGER = "ledger.sqlite"
+
+
+class Race(Protocol):
+    """What the driver asks of whoever decides; see evidence.py."""
+
+    def next(self) -> Assignment | None: ...
+    def observe(self, result: TrialResult) -> None: ...
+    def verdicts(self) -> Mapping[str, Verdict]: ...
+
+
+@contextlib.contextmanager
+def open_sweep(root: Path) -> Iterator[Ledger]:
+    """The ledger of a sweep that nobody else runs; OccupiedError where somebody does, or where other things lie."""
+    with storage_errors(root):
+        root.mkdir(parents=True, exist_ok=True)
+        others = sorted(entry.name for entry in os.scandir(root) if not entry.name.startswith("."))
+        if others and LEDGER not in others:
+            what = f"the directory is not empty and not a sweep of Paceline (it holds {', '.join(others[:5])})"
+            raise OccupiedError(what, str(root), "choose an empty or new directory with --out DIR")
+        lock = Lock(root / ".driver.lock")
+        # A driver that was killed may have been starting a trial, which holds the lock for an instant.
+        if not lock.acquire_within(2.0):
+            lock.release()
+            holder = _holder(root)
+            raise OccupiedError(f"this sweep is still running{holder}", str(root), "wait for it, or stop that process")
+    try:
+        with storage_errors(root):
+            (root / ".driver.pid").write_text(str(os.getpid()))
+            (root / "trials").mkdir(exist_ok=True)
+        ledger = Ledger(root / LEDGER)
+        try:
+            yield ledger
+        finally:
+            ledger.close()
+    finally:
+        lock.release()
+
+
+def _holder(root: Path) -> str:
+    with contextlib.suppress(OSError):
+        return f": process {(root / '.driver.pid').read_text().strip()} runs it"
+    return ""
+
+
+@dataclass
+class _Running:
+    """A trial under way."""
+
+    row: Row
+    plan: TrialPlan
+    assignment: Assignment
+    trial: Trial
+    slot: Slot
+    num_devices: int
+    said_at: float
+    verdict: str | None = None
+    """what ended it, where that was not itself: timeout, interrupted"""
+
+
+class Driver:
+    """One start of a sweep."""
+
+    def __init__(
+        self,
+        sweep: Sweep,
+        race: Race,
+        ledger: Ledger,
+        journal: Journal,
+        signals: OperatorSignals,
+        slots: Sequence[Slot],
+        *,
+        retry_failed: bool = False,
+    ) -> None:
+        self._sweep = sweep
+        self._race = race
+        self._ledger = ledger
+        self._journal = journal
+        self._signals = signals
+        self._free = list(slots)
+        self._running: list[_Running] = []
+        self._counted: set[int] = set()
+        self._history: list[dict[str, Any]] = []
+        self._notes: list[str] = []
+        self._verdicts: Mapping[str, Verdict] = race.verdicts()
+        self._retry_up_to = max((row.id for row in ledger.rows()), default=0) if retry_failed else 0
+        self._failed: str | None = None
+        self._batch = batch_of(sweep.matrix.case(sweep.matrix.baseline))
+        self._data: dict[str, str] = {}
+        self._device_s = 0.0
+
+    def run(self) -> Ending:
+        """Until the race is decided, or somebody wants it to end."""
+        self._take_over()
+        write_plan(self._sweep.root / "plan.yaml", self._sweep.plan.config.model_dump(mode="json"))
+        try:
+            self._loop()
+        except BaseException as error:
+            self._end_all()
+            if isinstance(error, PacelineError):
+                with contextlib.suppress(PacelineError):  # whatever hindered us may hinder this, too
+                    self._write(Ending("failed", error.problems[0].what))
+            raise
+        ending = self._ending()
+        self._write(ending)
+        return ending
+
+    def _loop(self) -> None:
+        held: Assignment | None = None
+        while True:
+            while self._free and not self._is_ending:
+                held = held or self._race.next()
+                if held is None or any((r.assignment.case, r.assignment.round) == (held.case, held.round) for r in self._running):
+                    break
+                self._begin(held)
+                held = None
+            if not self._running:
+                return
+            time.sleep(_POLL_S)
+            for running in list(self._running):
+                self._follow(running)
+
+    @property
+    def _is_ending(self) -> bool:
+        return self._signals.asked is not None or self._failed is not None
+
+    def _ending(self) -> Ending:
+        notes = tuple(self._notes)
+        if self._signals.asked is not None:
+            return Ending("stopped", self._signals.asked, notes)
+        if self._failed is not None:
+            return Ending("failed", self._failed, notes)
+        return Ending("finished", "", notes)
+
+    def _take_over(self) -> None:
+        """Marks what a killed driver left, and ends whatever of it still lives."""
+        left = self._ledger.running()
+        if not left:
+            return
+        stuck = end_marked({self._mark(row) for row in left})
+        for row in left:
+            self._ledger.finish(row.id, "interrupted", "its driver was killed", None)
+            self._journal.say(f"trial {row.id} ({row.case}, round {row.round}) was interrupted; it is run again")
+        if stuck:
+            self._journal.say(f"warning: could not end process {', '.join(map(str, stuck))}")
+
+    def _mark(self, row: Row) -> str:
+        return f"{self._ledger.id}-{row.id}"
+
+    def _begin(self, assignment: Assignment) -> None:
+        """Starts the trial, or takes its result from the ledger."""
+        case = self._sweep.matrix.case(assignment.case)
+        plan = plan_trial(case, self._sweep.plan, assignment, self._batch)
+        order = self._order(assignment, plan)
+        known = self._ledger.find(order.key, order.round)
+        if known is not None and known.status not in ("ok", "stopped", "running") and known.id <= self._retry_up_to:
+            self._ledger.supersede(known.id, f"{known.status}: {known.reason}; run again")
+            known = None
+        if known is not None and known.status in ENDED:
+            self._observe(known, from_record(known.record or {"status": known.status}), assignment)
+            return
+        self._tell_unlike(order)
+        row = self._ledger.claim(order)
+        root, slot = self._sweep.root / row.directory, self._free.pop(0)
+        log = root.with_name(f"{root.name}.log")
+        command = train_command(self._sweep.plan.config.recipe, plan.words, root)
+        with storage_errors(root):
+            trial = Trial(command, root, log, self._mark(row), slot)
+        num_devices = max(1, case.placement.num_gpus)
+        self._running.append(_Running(row, plan, assignment, trial, slot, num_devices, time.monotonic()))
+        why = f" ({assignment.why})" if assignment.why else ""
+        self._journal.say(f"trial {row.id}{self._of()}: {case.name}, round {assignment.round}{why}")
+
+    def _order(self, assignment: Assignment, plan: TrialPlan) -> Order:
+        job, surroundings = plan.job, self._sweep.surroundings
+        if assignment.case not in self._data:
+            self._data[assignment.case] = job.recipe.identify_data(job.config)
+        data = self._data[assignment.case]
+        return Order(
+            case=assignment.case,
+            round=assignment.round,
+            key=trial_key(job, surroundings, data, plan.span.steps, plan.span.warmup_steps),
+            config=config_digest(job),
+            hardware=surroundings.hardware_digest,
+            code=surroundings.code_digest,
+            data=data,
+            steps=plan.span.steps,
+            warmup_steps=plan.span.warmup_steps,
+        )
+
+    def _tell_unlike(self, order: Order) -> None:
+        """Says, once for each reason, why an earlier result of the same case is not taken."""
+        for row in self._ledger.rows():
+            if (row.case, row.round) != (order.case, order.round) or row.status not in ENDED or row.key == order.key:
+                continue
+            pairs = {"other hardware": (row.hardware, order.hardware), "other code": (row.code, order.code)}
+            pairs |= {"other data": (row.data, order.data)}
+            pairs |= {"another length": ((row.steps, row.warmup_steps), (order.steps, order.warmup_steps))}
+            unlike = [name for name, (old, new) in pairs.items() if old != new] or ["other settings"]
+            note = f"results of {' and '.join(unlike)} are in the ledger and are not reused"
+            if note not in self._notes:
+                self._notes.append(note)
+                self._journal.say(f"{note} (trial {row.id}: {row.case}, round {row.round})")
+
+    def _follow(self, running: _Running) -> None:
+        """One look at a trial: has it ended, must it be ended, is it time for a line about it?"""
+        trial, config = running.trial, self._sweep.plan.config
+        code = trial.poll()
+        trial.look()
+        if code is None:
+            if self._is_ending and running.verdict is None:
+                running.verdict = "interrupted"
+                trial.ask_to_end()
+            elif time.time() - trial.began > config.trial_timeout_s and running.verdict is None:
+                running.verdict = "timeout"
+                trial.ask_to_end()
+            asked_s = trial.asked_s
+            is_over = asked_s is not None and asked_s > config.stop_grace_s
+            if not is_over and not self._signals.wants_kill:
+                self._tell_progress(running)
+                return
+        left = trial.kill_all()
+        if left:
+            self._journal.say(f"warning: could not end process {', '.join(map(str, left))}")
+        self._running.remove(running)
+        self._free.append(running.slot)
+        self._end(running, trial.poll())
+
+    def _tell_progress(self, running: _Running) -> None:
+        if time.monotonic() - running.said_at < self._sweep.plan.config.progress_s:
+            return
+        running.said_at = time.monotonic()
+        trial, total = running.trial, running.plan.span.total
+        words = [f"trial {running.row.id}{self._of()}", running.assignment.case, f"step {trial.step or 0:,}/{total:,}"]
+        if trial.samples_per_s:
+            words.append(f"{trial.samples_per_s:,.0f} {self._sweep.unit}/s")
+        if trial.step and trial.first_step_at:
+            left_s = (time.time() - trial.first_step_at) / trial.step * (total - trial.step)
+            words.append(f"{duration(left_s)} left")
+        else:
+            words.append(f"starting, {duration(time.time() - trial.began)}")
+        self._journal.say("  ".join(words))
+
+    def _of(self) -> str:
+        """How many trials there may be, as far as the plan says."""
+        repeats = self._sweep.settings.repeats
+        if repeats is None:
+            return ""
+        total = len(self._sweep.matrix.cases) * repeats
+        return f" of at most {total}" if self._sweep.settings.racing else f"/{total}"
+
+    def _end(self, running: _Running, exit_code: int | None) -> None:
+        """The trial is over and nothing of it runs: what came of it?"""
+        row, trial = running.row, running.trial
+        if running.verdict == "interrupted":
+            self._ledger.finish(row.id, "interrupted", self._signals.asked or self._failed or "", None)
+            return
+        reason = ""
+        if running.verdict == "timeout":
+            reason = f"it took longer than trial_timeout_s={show(self._sweep.plan.config.trial_timeout_s)}"
+        measured = read_trial(
+            trial.root,
+            running.plan.span,
+            num_devices=running.num_devices,
+            began=trial.began,
+            ended=trial.ended or time.time(),
+            verdict=running.verdict,
+            reason=reason,
+            exit_code=exit_code,
+        )
+        if measured.status not in ("ok", "stopped"):
+            self._check_room(row)
+            measured = replace(measured, tail=tuple(read_tail(trial, self._sweep.plan.config.tail_lines)))
+        self._ledger.finish(row.id, measured.status, measured.reason, measured.to_record())
+        self._tell_result(row, measured)
+        self._observe(self._ledger.row(row.id), measured, running.assignment)
+        self._write(Ending("running", "", tuple(self._notes)))
+        if measured.status not in ("ok", "stopped") and self._sweep.plan.config.stop_on_error:
+            self._failed = f"trial {row.id} ({row.case}) {measured.status}: {measured.reason}"
+
+    def _check_room(self, row: Row) -> None:
+        """A trial that failed for want of room says nothing about its case."""
+        space = os.statvfs(self._sweep.root)
+        if space.f_bavail * space.f_frsize < _NO_ROOM_BYTES:
+            do = "free some space; the same command goes on where it was"
+            with contextlib.suppress(PacelineError):  # else the next start finds it running, and marks it
+                self._ledger.finish(row.id, "interrupted", "the disk was full", None)
+            raise StorageError("the disk is full", str(self._sweep.root), do)
+
+    def _tell_result(self, row: Row, measured: Measured) -> None:
+        if measured.status in ("ok", "stopped"):
+            pace = f"{measured.samples_per_s:,.0f} {self._sweep.unit}/s" if measured.samples_per_s else ""
+            metric = f"{self._sweep.plan.config.objective} {measured.metric:.4g}" if measured.metric is not None else ""
+            words = "  ".join(filter(None, [pace, metric, f"{measured.duration_s:,.1f} s"]))
+            self._journal.say(f"trial {row.id} {measured.status}: {words}")
+            return
+        self._journal.say(f"trial {row.id} {measured.status}: {row.case}: {measured.reason}")
+        for line in measured.tail:
+            self._journal.say(f"    {line}")
+
+    def _observe(self, row: Row, measured: Measured, assignment: Assignment) -> None:
+        """Hands a result to the race, and notes what it decided."""
+        self._race.observe(measured.result(assignment.case, assignment.round))
+        self._counted.add(row.id)
+        self._device_s += measured.device_s
+        before, self._verdicts = self._verdicts, self._race.verdicts()
+        decided = [
+            {"case": name, "was": before[name].verdict, "verdict": new.verdict, "evidence": new.evidence}
+            for name, new in self._verdicts.items()
+            if before[name].verdict != new.verdict
+        ]
+        entry = {"time": row.ended, "trial": row.id, "case": row.case, "round": row.round, "status": measured.status}
+        entry |= {"steps": row.steps, "value": measured.metric if measured.metric is not None else measured.samples_per_s}
+        self._history.append(entry | {"device_s": self._device_s, "why": assignment.why, "decided": decided})
+
+    def _write(self, ending: Ending) -> None:
+        rows = self._ledger.rows()
+        described = describe_sweep(self._sweep, rows, self._counted, self._verdicts, self._history, ending)
+        write_outputs(self._sweep, described)
+
+    def _end_all(self) -> None:
+        for running in self._running:
+            running.trial.kill_all()
+        self._running = []
+
+
+def duration(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"

@@ -1,0 +1,117 @@
+"""What makes a trial comparable with another: its complete configuration, the hardware, the code, the data, its length.
+
+    describe_surroundings(job)   -> Surroundings(hardware={"cpu": …, "gpus": […]}, code={"digest": "4be1…", "torch": "2.13.0", …})
+    trial_key(job, surroundings, data, steps, warmup_steps)   -> 64 hex digits
+
+Names of hosts, paths of runs and the time of day are not among them. Code counts by its content: what trains, the recipe's own package,
+and the files that a foreign script's command line names.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import paceline
+from paceline.files import sha256_of
+from paceline.launch.record import describe_environment
+from paceline.recipes.job import Job
+from paceline.recipes.registry import BUILT_IN
+from paceline.sweep.plan import COMMAND
+
+_TRAINING = ("config", "engine", "launch", "recipes", "telemetry", "worker", "workload.py", "files.py", "cores.py")
+"""The rooms of the package that can change what a trial measures."""
+_APART = ("run.out", "run.name")
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """Where and with what trials run."""
+
+    machine: Mapping[str, Any]
+    """all that env.json says, for people"""
+    hardware: Mapping[str, Any]
+    code: Mapping[str, Any]
+
+    @property
+    def hardware_digest(self) -> str:
+        return digest_of(self.hardware)
+
+    @property
+    def code_digest(self) -> str:
+        return digest_of(self.code)
+
+
+def describe_surroundings(jobs: Iterable[Job]) -> Surroundings:
+    """This machine and this code; the jobs are those of all cases."""
+    machine = describe_environment(os.environ)
+    hardware = {
+        "cpu": machine["cpu"],
+        "memory_gib": machine["memory_gib"],
+        "gpus": [{"name": gpu["name"], "memory_gib": gpu["memory_gib"]} for gpu in machine["gpus"]],
+        "driver": machine["driver"],
+    }
+    jobs = list(jobs)
+    places = {place for job in jobs for place in _places(job)}
+    code = {"versions": machine["versions"], "digest": digest_of([_content(place) for place in sorted(places)])}
+    return Surroundings(machine, hardware, code)
+
+
+def config_digest(job: Job) -> str:
+    """Of every key that can change a trial."""
+    values = job.config.model_dump(mode="json")
+    for name in _APART:
+        section, _, word = name.partition(".")
+        del values[section][word]
+    return digest_of(values)
+
+
+def trial_key(job: Job, surroundings: Surroundings, data: str, steps: int, warmup_steps: int) -> str:
+    parts = [config_digest(job), surroundings.hardware_digest, surroundings.code_digest, data, steps, warmup_steps]
+    return digest_of(parts)
+
+
+def digest_of(value: Any) -> str:
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"), default=str)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _places(job: Job) -> Iterable[Path]:
+    """Files and directories whose content is the code of a job."""
+    package = Path(paceline.__file__).parent
+    yield from (package / name for name in _TRAINING)
+    if job.recipe.name == COMMAND and job.recipe.foreign is not None:
+        for word in job.recipe.foreign.argv(job.config, Path(), 1):
+            for part in (word, word.rpartition("=")[2]):
+                if part and Path(part).is_file():
+                    yield Path(part).absolute()
+    elif job.recipe.name not in BUILT_IN:
+        module = job.recipe.schema.__module__.partition(".")[0]
+        found = importlib_path(module)
+        if found is not None:
+            yield found
+
+
+def importlib_path(module: str) -> Path | None:
+    """The directory or file of an importable package."""
+    import importlib.util
+
+    spec = importlib.util.find_spec(module)
+    if spec is None or spec.origin is None:
+        return None
+    origin = Path(spec.origin)
+    return origin.parent if origin.name == "__init__.py" else origin
+
+
+@functools.cache
+def _content(place: Path) -> str:
+    if place.is_file():
+        return sha256_of(place)
+    files = sorted(path for path in place.rglob("*.py"))
+    return digest_of([(path.relative_to(place).as_posix(), sha256_of(path)) for path in files])

@@ -1,0 +1,254 @@
+"""Everything there is to say about a sweep at one moment, as one plain object: what sweep.json holds and all tables are made of.
+
+    describe_sweep(sweep, rows, counted, verdicts, history, "running")   -> {"v": 1, "state": "running", "cases": [...], "trials": [...], …}
+
+docs/sweeps.md has every field. Pure: the ledger's rows and the race's verdicts in, plain data out.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+import time
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import paceline
+from paceline.sweep.evidence import RaceSettings, Verdict
+from paceline.sweep.fingerprint import Surroundings
+from paceline.sweep.ledger import Row
+from paceline.sweep.matrix import Case, Matrix
+from paceline.sweep.plan import STEP_TIME, THROUGHPUT, Plan
+from paceline.sweep.results import Measured, from_record
+
+SCHEMA = 1
+GRID_REPEATS = 3
+"""What a full grid is taken to be where the plan gives no number."""
+_MAY_WIN = ("winner", "tied", "slower", "undecided")
+_COMMON = (
+    "samples_per_s",
+    "step_ms_p50",
+    "step_ms_p90",
+    "data_ms",
+    "memory_gib",
+    "rank_spread_ms",
+    "final_loss",
+    "metric",
+)
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """What does not change while a sweep runs."""
+
+    plan: Plan
+    matrix: Matrix
+    root: Path
+    surroundings: Surroundings
+    settings: RaceSettings
+    unit: str
+    """what throughput counts: samples, or the steps of a script that does not tell more"""
+    argv: list[str]
+
+
+@dataclass(frozen=True)
+class Ending:
+    """How a sweep stands."""
+
+    state: str
+    """running, finished, stopped or failed"""
+    reason: str = ""
+    notes: tuple[str, ...] = ()
+
+
+def describe_sweep(
+    sweep: Sweep,
+    rows: Sequence[Row],
+    counted: Collection[int],
+    verdicts: Mapping[str, Verdict],
+    history: Sequence[Mapping[str, Any]],
+    ending: Ending,
+) -> dict[str, Any]:
+    """`counted` are the ids of the rows whose results the verdicts are made of."""
+    measured = {row.id: from_record(row.record) for row in rows if row.record is not None}
+    trials = [_trial(row, measured.get(row.id), sweep, row.id in counted) for row in rows]
+    of_case: dict[str, list[Measured]] = {case.name: [] for case in sweep.matrix.cases}
+    for row in rows:
+        if row.id in counted and row.id in measured and row.case in of_case:
+            of_case[row.case].append(measured[row.id])
+    order = rank_names(verdicts, sweep.settings.direction if _is_metric(sweep) else "max")
+    places = {name: place for place, name in enumerate(order, 1)}
+    cases = [_case(case, of_case[case.name], verdicts[case.name], places, sweep) for case in sweep.matrix.cases]
+    cases.sort(key=lambda case: case["rank"])
+    best = _best(cases)
+    return {
+        "v": SCHEMA,
+        "state": ending.state,
+        "reason": ending.reason,
+        "updated": time.time(),
+        "created": min((row.began for row in rows), default=time.time()),
+        "paceline": paceline.__version__,
+        "argv": sweep.argv,
+        "directory": str(sweep.root),
+        "recipe": sweep.plan.config.recipe,
+        "plan": sweep.plan.config.model_dump(mode="json"),
+        "plan_file": str(sweep.plan.path),
+        "axes": [{"name": name, "values": values} for name, values in sweep.matrix.axes.items()],
+        "num_excluded": sweep.matrix.num_excluded,
+        "objective": _objective(sweep),
+        "unit": sweep.unit,
+        "baseline": sweep.matrix.baseline,
+        "winner": next((case["name"] for case in cases if case["verdict"] == "winner"), None),
+        "best": best["name"] if best else None,
+        "is_decided": any(case["verdict"] == "winner" for case in cases) and ending.state == "finished",
+        "sentence": _sentence(cases, best, sweep),
+        "cases": cases,
+        "trials": trials,
+        "history": list(history),
+        "costs": _costs(rows, measured, of_case, sweep),
+        "machine": dict(sweep.surroundings.machine),
+        "hardware": dict(sweep.surroundings.hardware),
+        "code": dict(sweep.surroundings.code) | {"git": sweep.surroundings.machine.get("git")},
+        "notes": list(ending.notes),
+    }
+
+
+def rank_names(verdicts: Mapping[str, Verdict], direction: str) -> list[str]:
+    """Those that may win before those that may not, complete before incomplete, the winner first, then by value."""
+    sign = 1 if direction == "min" else -1
+
+    def place(name: str) -> tuple[bool, bool, bool, float]:
+        verdict = verdicts[name]
+        value = sign * verdict.value if verdict.value is not None else math.inf
+        return verdict.verdict not in _MAY_WIN, not verdict.complete, verdict.verdict != "winner", value
+
+    return sorted(verdicts, key=place)
+
+
+def _is_metric(sweep: Sweep) -> bool:
+    return sweep.settings.objective != THROUGHPUT
+
+
+def _objective(sweep: Sweep) -> dict[str, str]:
+    name = sweep.plan.config.objective
+    units = {THROUGHPUT: f"{sweep.unit}/s", STEP_TIME: "ms"}
+    return {"name": name, "unit": units.get(name, ""), "direction": sweep.settings.direction if _is_metric(sweep) else "max"}
+
+
+def _trial(row: Row, measured: Measured | None, sweep: Sweep, is_counted: bool) -> dict[str, Any]:
+    base = {
+        "trial": row.id,
+        "case": row.case,
+        "round": row.round,
+        "status": row.status,
+        "reason": row.reason,
+        "is_counted": is_counted,
+        "directory": row.directory,
+        "began": row.began,
+        "ended": row.ended,
+        "steps": row.steps,
+        "warmup_steps": row.warmup_steps,
+        "key": row.key,
+        "hardware": row.hardware,
+        "code": row.code,
+        "data": row.data,
+    }
+    values = measured.to_record() if measured is not None else {}
+    return {name: value for name, value in values.items() if name not in ("status", "reason")} | base
+
+
+def _case(
+    case: Case, trials: Sequence[Measured], verdict: Verdict, places: Mapping[str, int], sweep: Sweep
+) -> dict[str, Any]:
+    good = [trial for trial in trials if trial.status in ("ok", "stopped")]
+    means = {name: _mean([getattr(trial, name) for trial in good]) for name in _COMMON}
+    rates = [trial.samples_per_s for trial in good if trial.samples_per_s is not None]
+    baseline = case.name == sweep.matrix.baseline
+    return {
+        "name": case.name,
+        "values": case.values,
+        "rank": places[case.name],
+        "is_baseline": baseline,
+        "verdict": verdict.verdict,
+        "evidence": verdict.evidence,
+        "is_complete": verdict.complete,
+        "value": verdict.value,
+        "low": verdict.low,
+        "high": verdict.high,
+        "ratio": verdict.ratio,
+        "ratio_low": verdict.ratio_low,
+        "ratio_high": verdict.ratio_high,
+        "num_trials": len(trials),
+        "num_ok": len(good),
+        "num_failed": len(trials) - len(good),
+        "failures": sorted({f"{trial.status}: {trial.reason}" for trial in trials if trial not in good}),
+        **means,
+        "samples_per_s_std": statistics.stdev(rates) if len(rates) > 1 else None,
+        "device_s": sum(trial.device_s for trial in trials),
+        "world_size": case.placement.world_size,
+        "num_gpus": case.placement.num_gpus,
+    }
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None and math.isfinite(value)]
+    return statistics.fmean(known) if known else None
+
+
+def _best(cases: Sequence[Mapping[str, Any]]) -> Mapping[str, Any] | None:
+    """The winner, or who leads so far."""
+    first = cases[0] if cases else None
+    return first if first is not None and first["verdict"] in _MAY_WIN and first["value"] is not None else None
+
+
+def _sentence(cases: Sequence[Mapping[str, Any]], best: Mapping[str, Any] | None, sweep: Sweep) -> str:
+    """The result in one sentence."""
+    if best is None:
+        statuses = sorted({case["verdict"] for case in cases if case["num_trials"]})
+        return f"No case has a result ({', '.join(statuses)})." if statuses else "No trial has ended yet."
+    objective = _objective(sweep)
+    amount = f"{best['value']:,.4g} {objective['unit'] or objective['name']}"
+    does = "wins" if best["verdict"] == "winner" else "leads so far, undecided,"
+    text = f"{best['name']} {does} with {amount}"
+    base = next(case for case in cases if case["is_baseline"])
+    if base is not best and base["value"]:
+        share = best["value"] / base["value"] - 1
+        text += f", {share:+.1%} against the baseline {base['name']} ({base['value']:,.4g})"
+    tied = [case["name"] for case in cases if case["verdict"] == "tied"]
+    if tied:
+        shown = ", ".join(tied[:3]) + (f" and {len(tied) - 3} more" if len(tied) > 3 else "")
+        text += f"; tied with it: {shown}"
+    return text + "."
+
+
+def _costs(
+    rows: Sequence[Row], measured: Mapping[int, Measured], of_case: Mapping[str, Sequence[Measured]], sweep: Sweep
+) -> dict[str, Any]:
+    spent = sum(trial.device_s for trial in measured.values())
+    repeats = sweep.settings.repeats or GRID_REPEATS
+    return {
+        "num_trials": len(rows),
+        "num_interrupted": sum(row.status == "interrupted" for row in rows),
+        "device_s": spent,
+        "startup_s": sum(trial.startup_s for trial in measured.values()),
+        "wall_s": sum(row.ended - row.began for row in rows if row.ended is not None),
+        "full_grid_device_s": _grid_cost(of_case, sweep.settings.steps, repeats),
+        "full_grid_repeats": repeats,
+    }
+
+
+def _grid_cost(of_case: Mapping[str, Sequence[Measured]], steps: int, repeats: int) -> float | None:
+    """What all cases, each so often and for so many steps, would cost, by the pace that was seen."""
+    per_trial = []
+    for trials in of_case.values():
+        whole = [
+            trial.startup_s / trial.duration_s * trial.device_s
+            + (1 - trial.startup_s / trial.duration_s) * trial.device_s * steps / trial.counted_steps
+            for trial in trials
+            if trial.counted_steps and trial.duration_s > 0
+        ]
+        if whole:
+            per_trial.append(statistics.fmean(whole))
+    return statistics.fmean(per_trial) * len(of_case) * repeats if per_trial else None

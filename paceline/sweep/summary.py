@@ -1,0 +1,44 @@
+"""summary.md: a sweep's result as a person reads it in a terminal or on a web page of a repository."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+
+def render_summary(described: Mapping[str, Any]) -> str:
+    """One page of Markdown; says what is missing where the sweep is not over."""
+    objective, costs = described["objective"], described["costs"]
+    lines = [f"# Sweep of {described['recipe']}", "", described["sentence"]]
+    if described["state"] != "finished":
+        why = f" ({described['reason']})" if described["reason"] else ""
+        lines += ["", f"State: {described['state']}{why}. What is below is what is known so far."]
+    lines += ["", *(f"- {note}" for note in described["notes"])] if described["notes"] else []
+    head = ["rank", "case", "verdict", f"{objective['name']} {objective['unit']}".strip(), "interval", "ok", "failed"]
+    head += ["step ms p50", "memory GiB", "loss"]
+    lines += ["", "| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
+    for case in described["cases"]:
+        name = f"{case['name']} (baseline)" if case["is_baseline"] else case["name"]
+        interval = f"{_amount(case['low'])} to {_amount(case['high'])}" if case["low"] is not None else ""
+        verdict = case["verdict"] if case["is_complete"] else f"{case['verdict']}, incomplete"
+        cells = [str(case["rank"]), name, verdict, _amount(case["value"]), interval]
+        cells += [str(case["num_ok"]), str(case["num_failed"])]
+        cells += [_amount(case[key]) for key in ("step_ms_p50", "memory_gib", "final_loss")]
+        lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
+    failures = [(case["name"], text) for case in described["cases"] for text in case["failures"]]
+    if failures:
+        lines += ["", "## What failed", "", *(f"- {name}: {' '.join(text.split())}" for name, text in failures)]
+    full = costs["full_grid_device_s"]
+    against = f"; the full grid ({costs['full_grid_repeats']} repeats) would take about {full:,.0f}" if full else ""
+    lines += ["", "## Cost", "", f"{costs['num_trials']} trials, {costs['device_s']:,.0f} device-seconds{against}."]
+    if costs["num_interrupted"]:
+        lines.append(f"{costs['num_interrupted']} of them were interrupted and count for nothing.")
+    if described["best"] is not None:
+        lines += ["", "## Go on", "", "    paceline train best.yaml"]
+    return "\n".join(lines) + "\n"
+
+
+def _amount(value: float | None) -> str:
+    if value is None:
+        return ""
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"

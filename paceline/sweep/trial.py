@@ -1,0 +1,193 @@
+"""One trial as a process: `paceline train` in a session of its own, watched from outside and ended with everything it started.
+
+    trial = Trial(command, root=sweep / "trials/0007-bucket_mb=25-r1", log=…, mark="1a2b3c-7", slot=slot)
+    while trial.poll() is None: trial.look()                 # step, rate
+    trial.ask_to_end(); trial.kill_all()
+
+The process dies with the driver. Whatever it started carries a mark in its environment, by which it is found also when it has left the
+session, or when the driver was killed and another one takes over.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+from paceline.files import read_last_records
+from paceline.parentage import die_with_parent
+from paceline.telemetry.follow import Follower
+from paceline.telemetry.layout import RunLayout
+from paceline.telemetry.pulse import read_pulse
+from paceline.telemetry.run_file import load_run_file
+
+MARK = "TRIAL_OF_PACELINE"
+
+
+@dataclass(frozen=True)
+class Slot:
+    """The part of the machine that one of several trials side by side has."""
+
+    number: int
+    cores: frozenset[int] | None = None
+    """None: all"""
+    visible: str | None = None
+    """CUDA_VISIBLE_DEVICES; None: as inherited"""
+
+
+class Trial:
+    """A started trial."""
+
+    def __init__(self, command: Sequence[str], root: Path, log: Path, mark: str, slot: Slot) -> None:
+        self.root = root
+        self.log = log
+        self.mark = mark
+        self.began = time.time()
+        self.ended: float | None = None
+        self.step: int | None = None
+        self.samples_per_s: float | None = None
+        self.first_step_at: float | None = None
+        self._asked_at: float | None = None
+        self._layout = RunLayout(root)
+        self._metrics = Follower(self._layout.metrics)
+        self._pulses: Path | None = None
+        environment = os.environ | {MARK: mark}
+        if slot.visible is not None:
+            environment["CUDA_VISIBLE_DEVICES"] = slot.visible
+        with open(log, "ab") as output:
+            self._process = subprocess.Popen(
+                list(command),
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                env=environment,
+                preexec_fn=functools.partial(_settle, os.getpid(), slot.cores),
+            )
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def poll(self) -> int | None:
+        """Its exit code, or None while it runs."""
+        code = self._process.poll()
+        if code is not None and self.ended is None:
+            self.ended = time.time()
+        return code
+
+    def look(self) -> None:
+        """Reads how far it is."""
+        if self._pulses is None:
+            with contextlib.suppress(Exception):  # half-written, or not there yet
+                run = load_run_file(self.root)
+                self._pulses = Path(run.attempts[-1].pulses) if run is not None and run.attempts else None
+            if self._pulses is None:
+                return
+        pulse = read_pulse(self._pulses, 0)
+        if pulse is not None and pulse.step:
+            self.step = pulse.step
+            self.first_step_at = self.first_step_at or time.time()
+        for row in self._metrics.rows():
+            rate = row.get("samples_per_s")
+            self.samples_per_s = rate if isinstance(rate, float) else self.samples_per_s
+
+    @property
+    def asked_s(self) -> float | None:
+        """For how long it has been asked to end; None: it has not."""
+        return None if self._asked_at is None else time.monotonic() - self._asked_at
+
+    def ask_to_end(self) -> None:
+        """Once; `paceline train` then stops all ranks at one step."""
+        if self._asked_at is None:
+            self._asked_at = time.monotonic()
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGTERM)
+
+    def kill_all(self) -> list[int]:
+        """Ends it and everything it started, and waits; returns the pids that did not go."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+        if self.ended is None:
+            self.ended = time.time()
+        return end_marked({self.mark})
+
+
+def _settle(parent_pid: int, cores: frozenset[int] | None) -> None:
+    """In the new process, before it becomes the trial."""
+    die_with_parent(parent_pid)
+    if cores is not None:
+        os.sched_setaffinity(0, cores)
+
+
+def train_command(target: str, words: Sequence[str], root: Path) -> list[str]:
+    """What a person would type, for the interpreter that runs us."""
+    return [sys.executable, "-m", "paceline", "train", target, *words, "--out", str(root), "--resume", "never"]
+
+
+def end_marked(marks: set[str], timeout_s: float = 10.0) -> list[int]:
+    """Ends every process with one of these marks; returns the pids that did not go."""
+    deadline = time.monotonic() + timeout_s
+    # Again until nothing is found: a process can start another one between the look and the signal.
+    while True:
+        found = _marked(marks)
+        for process in found:
+            with contextlib.suppress(psutil.Error):
+                process.kill()
+        if not found or time.monotonic() > deadline:
+            return [process.pid for process in found]
+        psutil.wait_procs(found, timeout=0.2)
+
+
+def _marked(marks: set[str]) -> list[psutil.Process]:
+    found = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error, OSError):
+            if process.environ().get(MARK) in marks and process.status() != psutil.STATUS_ZOMBIE:
+                found.append(process)
+    return [process for process in found if process.pid != os.getpid()]
+
+
+def read_tail(trial: Trial, num_lines: int) -> list[str]:
+    """The last lines of the launcher, and of the rank that failed first, for a person."""
+    if not num_lines:
+        return []
+    lines = [f"{trial.log.name}:", *_last_lines(trial.log, num_lines)]
+    layout = RunLayout(trial.root)
+    failures = [event for event in read_last_records(layout.events) if event.get("kind") == "failure"]
+    primary = [event for event in failures if not event.get("secondary")] or failures
+    rank = primary[0].get("rank") if primary else 0
+    guilty = layout.log(rank if isinstance(rank, int) else 0)
+    inside = _last_lines(guilty, num_lines)
+    return [*lines, f"logs/{guilty.name}:", *inside] if inside else lines
+
+
+def _last_lines(path: Path, num_lines: int) -> list[str]:
+    try:
+        with open(path, "rb") as file:
+            file.seek(max(0, os.fstat(file.fileno()).st_size - 400 * num_lines))
+            text = file.read().decode("utf-8", "replace")
+    except OSError:
+        return []
+    return [line for line in text.splitlines() if line.strip()][-num_lines:]
+
+
+def build_slots(num: int, cores: Sequence[int], visible: Sequence[str], environment: Mapping[str, str]) -> list[Slot]:
+    """The machine shared out: GPUs where there are some, else cores; one slot has it all."""
+    if num == 1:
+        return [Slot(0)]
+    if visible:
+        share = len(visible) // num
+        return [Slot(i, visible=",".join(visible[i * share : (i + 1) * share])) for i in range(num)]
+    share = max(1, len(cores) // num)
+    return [Slot(i, cores=frozenset(cores[(i * share + k) % len(cores)] for k in range(share))) for i in range(num)]
