@@ -30,7 +30,9 @@ def command(
     ] = None,
     compile_check: Annotated[
         bool,
-        typer.Option("--compile-check", help="Also compile it: are the outputs those of the model as written, and how fast?"),
+        typer.Option(
+            "--compile-check", help="Also compile it: are the outputs those of the model as written, and how fast?"
+        ),
     ] = False,
     as_json: Json = False,
     debug: Debug = False,
@@ -69,6 +71,8 @@ def _print(answer: dict[str, Any], check: dict[str, Any] | None, target: Path) -
     if check is not None:
         equal = "equal" if check["equal"] else "different"
         print(f"compiled: outputs {equal} on {check['compared']} ({check['tolerance']})")
-        pace = f"{check['eager_ms']:.1f} ms as written, {check['compiled_ms']:.1f} ms compiled ({check['speed_up']:+.0%})"
+        pace = (
+            f"{check['eager_ms']:.1f} ms as written, {check['compiled_ms']:.1f} ms compiled ({check['speed_up']:+.0%})"
+        )
         print(f"compiled: {pace}; {check['measured']}; compiling took {check['compile_s']:.0f} s")
     print(f"export: {target}")

@@ -64,7 +64,9 @@ def check_gates(playbook: Playbook) -> list[Problem]:
             except ConfigError as error:
                 problems += error.problems
                 continue
-            problems += [problem for word in sorted(expression.names) if (problem := _check_name(playbook, name, word, where))]
+            problems += [
+                problem for word in sorted(expression.names) if (problem := _check_name(playbook, name, word, where))
+            ]
     return problems
 
 
@@ -98,7 +100,9 @@ def judge(
     where: str,
 ) -> list[Judged]:
     """Every condition (text, why) against the results; `reported` are the names that the kind could have."""
-    known: dict[str, Value] = {f"{phase}.{name}": value for phase, found in earlier.items() for name, value in found.items()}
+    known: dict[str, Value] = {
+        f"{phase}.{name}": value for phase, found in earlier.items() for name, value in found.items()
+    }
     # What a kind reports and this machine or run does not have is a value that was not measured, not an unknown name.
     known |= dict.fromkeys(reported) | dict(results)
     return [_judge(parse(text, where), known, why) for text, why in conditions]

@@ -10,7 +10,7 @@ import hashlib
 import json
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
@@ -43,6 +43,8 @@ class Scene:
     """the recipe or YAML file to begin with"""
     settings: Mapping[str, Any]
     """dotted key -> value, everything that was set, used and typed"""
+    used: Collection[str] = ()
+    """those of them that come from an earlier phase"""
     earlier: Mapping[str, Mapping[str, Path]] = field(default_factory=dict)
     """earlier phase -> its links"""
     cases: Sequence[Mapping[str, Any]] = ()
@@ -98,6 +100,8 @@ class Phase(Section, ABC):
     """whether overrides without a phase are for it, too"""
     plan_keys: ClassVar[tuple[str, ...]] = ()
     """keys that are not the phase's own: they are collected in `plan`"""
+    ignores: ClassVar[Mapping[str, str]] = {}
+    """keys that are not for it where they are given for all phases -> why"""
 
     kind: str = key(..., "What it does: preflight, train, sweep, compare, check or export.")
     about: str = key("", "One sentence for the page.")

@@ -73,15 +73,23 @@ class Playbook:
 
     def by_hand(self, name: str) -> dict[str, Any]:
         """What was typed for a phase, its own before what is for all."""
-        general = self.typed if self.phases[name].takes_settings else {}
+        phase = self.phases[name]
+        general = {key: entry for key, entry in self.typed.items() if phase.takes_settings and key not in phase.ignores}
         return {key: entry.value for key, entry in {**general, **self.typed_for.get(name, {})}.items()}
+
+    def not_for(self, name: str) -> list[str]:
+        """What was given for all phases and is not for this one, with the reason."""
+        phase = self.phases[name]
+        given = [key for key in dict.fromkeys([*self.set, *self.typed]) if phase.takes_settings]
+        return [f"{key} is not for {name}: {phase.ignores[key]}" for key in given if key in phase.ignores]
 
     def settings(self, name: str, used: Mapping[str, Any]) -> dict[str, Any]:
         """The overrides of a phase: the playbook's, its own, what it uses of earlier phases, what was typed."""
         phase = self.phases[name]
         if not phase.takes_settings:
             return {}
-        return {**self.set, **getattr(phase, "set", {}), **used, **self.by_hand(name)}
+        general = {key: value for key, value in self.set.items() if key not in phase.ignores}
+        return {**general, **getattr(phase, "set", {}), **used, **self.by_hand(name)}
 
     def config_of(self, name: str) -> str:
         return getattr(self.phases[name], "config", None) or self.config

@@ -1,9 +1,6 @@
 """Runs a playbook: one phase after another, each as a command, each judged by its gate; stops at the first that does not pass.
 
-    play = Play(playbook, select(playbook), Path("runs/p0-p3"))
-    play.check()                 # everything that can be refused is refused here, before anything starts
-    play.dry_run()               # or: the lines that say what would be run
-    play.run()                   # goes on where it was; GateError where a gate is not met
+    record = Play(stage).run()       # goes on where it was; GateError where a gate is not met
 
 What is done stays done: a phase is run again only where it has not ended well, or where its settings are others by now (and then in a
 directory of its own). Its gate is judged anew each time, so that another gate needs no second training.
@@ -12,25 +9,24 @@ directory of its own). Its gate is judged anew each time, so that another gate n
 from __future__ import annotations
 
 import os
-import shlex
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from paceline.config.expression import parse
 from paceline.config.source import show
-from paceline.errors import ConfigError, GateError, Interrupted, PacelineError, Problem, UsageError
+from paceline.errors import GateError, Interrupted, PacelineError, Problem, UsageError
 from paceline.files import storage_errors, write_text
 from paceline.launch.hardware import driver_version, list_gpus
 from paceline.launch.signals import WORDS, OperatorSignals
 from paceline.playbook.child import PREFIX, Child, Ended
-from paceline.playbook.gate import Judged, check_gates, judge
+from paceline.playbook.gate import Judged, judge
 from paceline.playbook.pages import write_pages
-from paceline.playbook.phase import Phase, Scene, Work
-from paceline.playbook.playbook import Playbook
-from paceline.playbook.selection import Selection
+from paceline.playbook.phase import Phase, Work
+from paceline.playbook.preview import show_command
+from paceline.playbook.stage import Links, Stage
 from paceline.playbook.state import (
     DONE,
     FAILED,
@@ -38,88 +34,28 @@ from paceline.playbook.state import (
     RUNNING,
     SKIPPED,
     STOPPED,
+    TEXT,
     WAITING,
     PhaseRecord,
     PlayRecord,
     Store,
     relative,
 )
-from paceline.playbook.winner import Used, check_uses, find_used
+from paceline.playbook.winner import Used, find_used
 from paceline.telemetry.machine import describe_machine
 
 
 class Play:
     """One playbook in one directory."""
 
-    def __init__(
-        self,
-        playbook: Playbook,
-        selection: Selection,
-        root: Path,
-        prefix: Sequence[str] = PREFIX,
-        say: Callable[[str], None] = print,
-    ) -> None:
-        self._playbook = playbook
-        self._selection = selection
-        self._root = root.absolute()
+    def __init__(self, stage: Stage, prefix: Sequence[str] = PREFIX, say: Callable[[str], None] = print) -> None:
+        self._stage = stage
+        self._playbook = stage.playbook
+        self._selection = stage.selection
+        self._root = stage.root
         self._prefix = prefix
         self._say = say
         self._store = Store(self._root)
-
-    # What can be known before anything starts
-
-    def check(self) -> None:
-        """Raises all that stands against it: gates, references, configurations, plans, winners that will not be there."""
-        problems = [*check_gates(self._playbook), *check_uses(self._playbook)]
-        if problems:
-            raise ConfigError(problems=problems)
-        links = self._links(self._store.load())
-        for name in self._selection.names:
-            self._check_sources(name, links)
-            phase = self._playbook.phases[name]
-            scene = self._scene(name, find_used(self._playbook, name, links, self._expected(name)), links, 1)
-            try:
-                phase.check(scene.without_unknown())
-            except PacelineError as error:
-                problems += [_in_phase(name, problem) for problem in error.problems]
-        if problems:
-            raise ConfigError(problems=list(dict.fromkeys(problems)))
-
-    def _check_sources(self, name: str, links: Mapping[str, Mapping[str, Path]]) -> None:
-        of = getattr(self._playbook.phases[name], "of", None)
-        if of is None or of in self._expected(name) or "run" in links.get(of, {}):
-            return
-        what = f"{name} takes the run of {of}, which is not among the phases to run, and has not been done here"
-        raise UsageError(what, str(self._root), f"run {of}, too, or name the directory in which it was done with --out")
-
-    def _expected(self, name: str) -> list[str]:
-        """The phases that will have run when this one begins."""
-        names = self._selection.names
-        return list(names[: names.index(name)])
-
-    def dry_run(self) -> list[str]:
-        """What would be run, phase by phase."""
-        links = self._links(self._store.load())
-        lines = [f"playbook {self._playbook.name} in {self._root}"]
-        for name, phase in self._playbook.phases.items():
-            about = f"   {phase.about}" if phase.about else ""
-            lines += ["", f"{name} ({phase.kind}){about}"]
-            if name in self._selection.skipped:
-                lines.append(f"  skipped   {self._selection.skipped[name]}")
-                continue
-            used = find_used(self._playbook, name, links, self._expected(name))
-            work = phase.plan_work(self._scene(name, used, links, 1))
-            if used.source:
-                keys = used.values or (used.cases[0] if used.cases else {})
-                lines.append(f"  uses      {used.source}: {', '.join(keys)}")
-            lines.append(f"  command   {_shown(work) or 'none: the gate looks at earlier phases'}")
-            for text in work.files.values():
-                lines += [f"  plan      {line}" for line in text.splitlines()]
-            lines += [f"  gate      {text}" for text in phase.gate]
-            lines += [f"  gate      {text}   ({why})" for text, why in phase.criteria({})]
-        return lines
-
-    # Running
 
     def run(self) -> PlayRecord:
         """Everything that is selected, in order; the record at its end."""
@@ -177,8 +113,10 @@ class Play:
 
     def _run_phase(self, record: PlayRecord, entry: PhaseRecord, signals: OperatorSignals) -> None:
         name, phase = entry.name, self._playbook.phases[entry.name]
-        links = self._links(record)
+        links = self._stage.links(record)
         used = find_used(self._playbook, name, links)
+        for note in self._playbook.not_for(name):
+            self._say(f"{name}: {note}")
         work = self._plan_or_again(entry, phase, used, links)
         entry.uses = used.to_record(self._playbook.by_hand(name))
         if entry.has_run:
@@ -196,9 +134,9 @@ class Play:
         if failed:
             raise self._gate_error(entry, failed)
 
-    def _plan_or_again(self, entry: PhaseRecord, phase: Phase, used: Used, links: Mapping[str, Mapping[str, Path]]) -> Work:
+    def _plan_or_again(self, entry: PhaseRecord, phase: Phase, used: Used, links: Links) -> Work:
         """The work of the phase, in the directory that its settings already have, or in a fresh one."""
-        work = phase.plan_work(self._scene(entry.name, used, links, entry.number))
+        work = phase.plan_work(self._stage.scene(entry.name, used, links, entry.number))
         settings = self._playbook.settings(entry.name, used.values)
         if entry.fingerprint and work.fingerprint != entry.fingerprint:
             changed = [
@@ -210,9 +148,9 @@ class Play:
             self._say(f"{entry.name}: changed since it was begun ({what}): it is done again")
             fresh = PhaseRecord(entry.name, entry.kind, entry.about, number=entry.number + 1)
             vars(entry).update(vars(fresh))
-            work = phase.plan_work(self._scene(entry.name, used, links, entry.number))
+            work = phase.plan_work(self._stage.scene(entry.name, used, links, entry.number))
         entry.settings, entry.fingerprint = settings, work.fingerprint
-        entry.command, entry.place = _shown(work), relative(work.place, self._root)
+        entry.command, entry.place = show_command(work), relative(work.place, self._root)
         return work
 
     def _do(self, record: PlayRecord, entry: PhaseRecord, work: Work, signals: OperatorSignals) -> None:
@@ -275,36 +213,13 @@ class Play:
             f"look at {place}; then run it again with other settings ({name}.key=value), "
             f"or go on with another gate: {name}.gate='…' (what has been run is not run again)"
         )
-        where = f"{self._playbook.where(name, 'gate')}; evidence in {self._store.root / 'playbook.md'}"
+        where = f"{self._playbook.where(name, 'gate')}; evidence in {self._root / TEXT}"
         return GateError(problems=[Problem(f"{name}: {each}", where, do) for each in failed])
-
-    def _scene(self, name: str, used: Used, links: Mapping[str, Mapping[str, Path]], number: int) -> Scene:
-        settings = self._playbook.settings(name, used.values)
-        config = self._playbook.config_of(name)
-        return Scene(name, self._root / name, number, config, settings, links, used.cases, used.baseline)
-
-    def _links(self, record: PlayRecord | None) -> dict[str, dict[str, Path]]:
-        """What the phases that have run have left."""
-        if record is None:
-            return {}
-        return {
-            phase.name: {word: self._root / path for word, path in phase.links.items()}
-            for phase in record.phases
-            if phase.has_run and phase.links
-        }
 
     def _save(self, record: PlayRecord) -> None:
         self._store.save(record)
         with storage_errors(self._root):
             write_pages(record, self._root)
-
-
-def _in_phase(name: str, problem: Problem) -> Problem:
-    return Problem(problem.what, f"phase {name}: {problem.where}" if problem.where else f"phase {name}", problem.do)
-
-
-def _shown(work: Work) -> str:
-    return shlex.join(["paceline", *work.arguments]) if work.arguments else ""
 
 
 def _machine() -> dict[str, Any]:

@@ -24,7 +24,9 @@ class Selection:
 def select(playbook: Playbook, phases: str | None = None, start: str | None = None) -> Selection:
     """The selection that the flags ask for; a phase that is off by default runs when it is named in --phases."""
     if phases is not None and start is not None:
-        raise UsageError("--phases and --from cannot be combined", f"--phases {phases} --from {start}", "give one of them")
+        raise UsageError(
+            "--phases and --from cannot be combined", f"--phases {phases} --from {start}", "give one of them"
+        )
     order = list(playbook.phases)
     named = [word.strip() for word in phases.split(",")] if phases is not None else None
     for word in named if named is not None else [start] if start is not None else []:

@@ -7,7 +7,7 @@ swept.winner.name, swept.top(2), swept.num_failed
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +29,6 @@ class Case:
     metric: float | None = None
     step_ms_p50: float | None = None
     memory_gib: float | None = None
-    evidence: str = ""
 
     @property
     def shown(self) -> str:
@@ -47,9 +46,13 @@ class Swept:
     cases: Sequence[Case]
     """in the order of their rank"""
     winner: Case
+    """or who leads, where nothing is certain"""
     baseline: Case | None
-    statuses: Sequence[str] = field(default_factory=tuple)
-    """of the trials"""
+    is_decided: bool
+    sentence: str
+    """the result, in the sweep's own words"""
+    statuses: Sequence[str] = ()
+    """of the trials that came to an end"""
     device_s: float = 0.0
 
     @property
@@ -77,15 +80,16 @@ def read_swept(directory: Path) -> Swept:
         content = read_json(record)
         cases = [_case(each) for each in sorted(content["cases"], key=_rank)]
         by_name = {case.name: case for case in cases}
-        winner = by_name.get(content.get("winner") or "")
-        baseline = by_name.get(content.get("baseline") or "")
-        statuses = tuple(str(trial["status"]) for trial in content["trials"])
-        device_s = float(sum(trial.get("device_s") or 0.0 for trial in content["trials"]))
+        winner = by_name.get(content["winner"] or content["best"] or "")
+        baseline = by_name.get(content["baseline"] or "")
+        statuses = tuple(str(trial["status"]) for trial in content["trials"] if trial["is_counted"])
+        is_decided, sentence = bool(content["is_decided"]), str(content["sentence"])
+        device_s = float(content["costs"]["device_s"] or 0.0)
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise UsageError(f"the sweep's record cannot be read ({error})", str(record), do) from error
     if winner is None:
         raise UsageError("the sweep has no winner: no case came to an end", str(record), "look at its summary.md")
-    return Swept(record, cases, winner, baseline, statuses, device_s)
+    return Swept(record, cases, winner, baseline, is_decided, sentence, statuses, device_s)
 
 
 def _rank(case: Mapping[str, Any]) -> tuple[bool, int]:
@@ -102,5 +106,4 @@ def _case(content: Mapping[str, Any]) -> Case:
         content.get("metric"),
         content.get("step_ms_p50"),
         content.get("memory_gib"),
-        str(content.get("evidence") or ""),
     )

@@ -59,17 +59,29 @@ def check_uses(playbook: Playbook) -> list[Problem]:
                 problems.append(Problem(f"{name} uses {word!r}, which means nothing", where, "write P1.best or A.top2"))
             elif source not in order or order.index(source) >= order.index(name):
                 there = ", ".join(order[: order.index(name)]) or "none"
-                problems.append(Problem(f"{name} uses {word}, and no earlier phase is called {source}", where, f"name one of: {there}"))
+                problems.append(
+                    Problem(
+                        f"{name} uses {word}, and no earlier phase is called {source}", where, f"name one of: {there}"
+                    )
+                )
             elif not playbook.phases[source].wins_by() and not playbook.phases[source].winners():
                 kind = playbook.phases[source].kind
-                problems.append(Problem(f"{name} uses {word}, and a phase of kind {kind} has no winner", where, "name a sweep"))
+                problems.append(
+                    Problem(f"{name} uses {word}, and a phase of kind {kind} has no winner", where, "name a sweep")
+                )
             elif match["count"] and phase.kind != "sweep":
-                problems.append(Problem(f"{name} uses {word}; only a sweep can run several cases", where, f"write {source}.best"))
+                problems.append(
+                    Problem(f"{name} uses {word}; only a sweep can run several cases", where, f"write {source}.best")
+                )
         of = getattr(phase, "of", None)
-        if of is not None and (of not in order or order.index(of) >= order.index(name) or playbook.phases[of].kind != "train"):
+        if of is not None and (
+            of not in order or order.index(of) >= order.index(name) or playbook.phases[of].kind != "train"
+        ):
             runs = [each for each in order[: order.index(name)] if playbook.phases[each].kind == "train"]
             do = f"name one of: {', '.join(runs) or 'none'}"
-            problems.append(Problem(f"{name} is of {of}, which is no earlier phase that trains", playbook.where(name, "of"), do))
+            problems.append(
+                Problem(f"{name} is of {of}, which is no earlier phase that trains", playbook.where(name, "of"), do)
+            )
     return problems
 
 
@@ -124,6 +136,8 @@ def read_values(playbook: Playbook, name: str, source: str, file: Path) -> dict[
         what = f"{file.name} is a configuration of the recipe {theirs}, and {name} trains {recipe}"
         raise ConfigError(what, str(file), f"name a best.yaml of {recipe}")
     keys = playbook.winner_keys(source)
+    # A script's own parameter is `params.batch` in a plan, and stands in its section in a configuration.
+    entries = {key.removeprefix("command."): entry for key, entry in entries.items() if "params" in key} | entries
     missing = [key for key in keys if key not in entries]
     if missing:
         what = f"{file.name} has no value for {', '.join(missing)}, which {source} varies"

@@ -54,6 +54,7 @@ class Check(Phase):
         results |= {"num_compared": len(compared), "num_different": len(different)}
         results["equal"] = bool(compared) and not different
         evidence = [
-            Evidence(f"{row['split']} {row['metric']}", f"{row['value']:.4f}", f"logged {row['logged']}") for row in rows
+            Evidence(f"{row['split']} {row['metric']}", f"{row['value']:.4f}", f"logged {row['logged']}")
+            for row in rows
         ]
         return Outcome(results, evidence, {"evaluation": work.place})

@@ -14,11 +14,13 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from paceline.config.sections import key
+from paceline.config.sections import Bool, key
 from paceline.playbook.kinds.sweep import (
+    IGNORES,
     PLAN_KEYS,
     SWEPT,
     build_plan,
+    check_plan,
     plan_varies,
     speed_up_criteria,
     sweep_work,
@@ -36,12 +38,17 @@ class Compare(Phase):
     """A against B; A is the baseline."""
 
     reports: ClassVar[Reports] = Reports(
-        {**SWEPT, **{f"{arm}.{name}": f"of {arm}" for arm in ("a", "b") for name in _NUMBERS}, "speed_up": "of b over a"}
+        {
+            **SWEPT,
+            **{f"{arm}.{name}": f"of {arm}" for arm in ("a", "b") for name in _NUMBERS},
+            "speed_up": "of b over a",
+        }
     )
     takes_settings: ClassVar[bool] = True
     plan_keys: ClassVar[tuple[str, ...]] = tuple(
         name for name in PLAN_KEYS if name not in ("axes", "cases", "exclude", "baseline", "racing")
     )
+    ignores: ClassVar[Mapping[str, str]] = IGNORES
 
     kind: Literal["compare"] = key(..., "It compares.")
     config: str | None = key(None, "Recipe or YAML file; null: the playbook's.")
@@ -51,6 +58,7 @@ class Compare(Phase):
     b: dict[str, Any] = key(..., "The overrides of B.")
     plan: dict[str, Any] = key({}, "The sweep's own keys; written beside the phase's.")
     best: str | None = key(None, "A best.yaml to take for the winner; nothing is run then.")
+    retry_failed: Bool = key(False, "Run trials again that failed in an earlier start.")
     min_speed_up: Literal["auto"] | Annotated[float, Field(ge=-1)] | None = key(
         None, "B must be faster than A by this share; auto: by compute capability."
     )
@@ -65,8 +73,14 @@ class Compare(Phase):
         return plan_varies({"cases": [self.a, self.b]})
 
     def plan_work(self, scene: Scene) -> Work:
-        plan = {"repeats": 3} | self.plan | {"cases": [self.a, self.b], "baseline": self.a, "racing": False}
-        return sweep_work("compare", build_plan(plan, scene), scene)
+        return sweep_work("compare", self._plan(scene), scene, self.retry_failed)
+
+    def check(self, scene: Scene) -> None:
+        check_plan(self._plan(scene))
+
+    def _plan(self, scene: Scene) -> dict[str, Any]:
+        arms = {"cases": [self.a, self.b], "baseline": self.a, "racing": False}
+        return build_plan({"repeats": 3} | self.plan | arms, scene)
 
     def read(self, work: Work) -> Outcome:
         swept = read_swept(work.place)

@@ -39,7 +39,9 @@ class Preflight(Phase):
         checks = read_json(work.place)["checks"]
         count = {status: sum(check["status"] == status for check in checks) for status in ("ok", "warn", "fail")}
         said = [check for check in checks if check["status"] != "ok"]
-        evidence = [Evidence("checks", f"{count['ok']} ok, {count['warn']} warn, {count['fail']} fail", work.place.name)]
+        evidence = [
+            Evidence("checks", f"{count['ok']} ok, {count['warn']} warn, {count['fail']} fail", work.place.name)
+        ]
         evidence += [Evidence(f"{c['name']}: {c['status']}", c["found"], c.get("remedy", "")) for c in said]
         results = {"failures": count["fail"], "warnings": count["warn"], "passed": count["ok"]}
         return Outcome(results, evidence, {"preflight": Path(work.place)})

@@ -11,36 +11,26 @@ The keys of a sweep's plan stand beside those of the phase:
 
 from __future__ import annotations
 
+import dataclasses
+import tempfile
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
 import yaml
 from pydantic import Field
 
-from paceline.config.sections import key
+from paceline.config.sections import Bool, key
+from paceline.errors import ConfigError, PacelineError
 from paceline.playbook.acceptance import choose_speed_up
 from paceline.playbook.phase import Phase, Scene, Words, Work, file_digest
 from paceline.playbook.results import EVERY, Evidence, Outcome, Reports, Value
 from paceline.playbook.swept import Swept, read_swept
+from paceline.sweep.matrix import build_matrix
+from paceline.sweep.plan import PlanConfig, load_plan
 
-PLAN_KEYS = (
-    "axes",
-    "cases",
-    "exclude",
-    "repeats",
-    "steps",
-    "warmup_steps",
-    "baseline",
-    "objective",
-    "loss_tolerance",
-    "racing",
-    "trial_timeout_s",
-    "stop_on_error",
-    "slots",
-    "window",
-    "progress_s",
-    "tail_lines",
-)
+PLAN_KEYS = tuple(name for name in PlanConfig.model_fields if name not in ("recipe", "set"))
+IGNORES = dict.fromkeys(("train.max_steps", "train.epochs"), "its `steps` say how long a trial is")
 SWEPT = {
     "samples_per_s": "of the winner",
     "baseline.samples_per_s": "of the baseline",
@@ -50,6 +40,7 @@ SWEPT = {
     "metric": "the objective of the winner, where it is a validation metric",
     "baseline.metric": "the same of the baseline",
     "winner": "its name",
+    "is_decided": "whether it is the winner for certain; false: it only leads",
     "is_tied": "whether another case is as good",
     "failures": "trials that failed or took too long; one that ran out of memory has a verdict instead",
     "num_cases": "in the matrix",
@@ -65,6 +56,7 @@ class Sweep(Phase):
     reports: ClassVar[Reports] = Reports(SWEPT)
     takes_settings: ClassVar[bool] = True
     plan_keys: ClassVar[tuple[str, ...]] = PLAN_KEYS
+    ignores: ClassVar[Mapping[str, str]] = IGNORES
 
     kind: Literal["sweep"] = key(..., "It sweeps.")
     config: str | None = key(None, "Recipe or YAML file; null: the playbook's.")
@@ -72,6 +64,7 @@ class Sweep(Phase):
     use: Words = key([], "B.best: the winner's values are fixed here; A.top2: its two best cases are run again.")
     plan: dict[str, Any] = key({}, "The sweep's own keys; written beside the phase's.")
     best: str | None = key(None, "A best.yaml to take for the winner; nothing is run then.")
+    retry_failed: Bool = key(False, "Run trials again that failed in an earlier start.")
     min_speed_up: Literal["auto"] | Annotated[float, Field(ge=-1)] | None = key(
         None, "The winner must be faster than the baseline by this share; auto: by compute capability."
     )
@@ -86,8 +79,10 @@ class Sweep(Phase):
         return plan_varies(self.plan)
 
     def plan_work(self, scene: Scene) -> Work:
-        plan = build_plan(self.plan, scene)
-        return sweep_work("sweep", plan, scene)
+        return sweep_work("sweep", build_plan(self.plan, scene), scene, self.retry_failed)
+
+    def check(self, scene: Scene) -> None:
+        check_plan(build_plan(self.plan, scene))
 
     def read(self, work: Work) -> Outcome:
         swept = read_swept(work.place)
@@ -111,18 +106,37 @@ def build_plan(plan: Mapping[str, Any], scene: Scene) -> dict[str, Any]:
         if scene.baseline is not None:
             varied.setdefault("baseline", dict(scene.baseline))
     # What is varied here is not fixed by the winner of an earlier phase.
-    names = plan_varies(varied)
-    built["set"] = {name: value for name, value in scene.settings.items() if name not in names}
+    free = {name for name in plan_varies(varied) if name in scene.used}
+    built["set"] = {name: value for name, value in scene.settings.items() if name not in free}
     return built | varied
 
 
-def sweep_work(kind: str, plan: Mapping[str, Any], scene: Scene) -> Work:
-    text = yaml.safe_dump(dict(plan), sort_keys=False, allow_unicode=True)
+def check_plan(plan: Mapping[str, Any]) -> None:
+    """Everything that `paceline sweep` would refuse of the plan itself, every case's configuration included."""
+    with tempfile.TemporaryDirectory(prefix="paceline-plan-") as directory:
+        file = Path(directory) / "plan.yaml"
+        file.write_text(_text(plan), encoding="utf-8")
+        try:
+            build_matrix(load_plan(file))
+        except PacelineError as error:
+            # The file that it names is ours, and gone by then: the phase is where it was said.
+            problems = [
+                dataclasses.replace(each, where=each.where.replace(f"{directory}/", "")) for each in error.problems
+            ]
+            raise ConfigError(problems=problems) from None
+
+
+def _text(plan: Mapping[str, Any]) -> str:
+    return str(yaml.safe_dump(dict(plan), sort_keys=False, allow_unicode=True, default_flow_style=None, width=120))
+
+
+def sweep_work(kind: str, plan: Mapping[str, Any], scene: Scene, retry_failed: bool) -> Work:
     file = scene.root / "plan.yaml"
     # One directory whatever the plan: the ledger knows which trials are still good, and runs only what is new.
     place = scene.root / "sweep"
-    identity = {"kind": kind, "plan": dict(plan), "digest": file_digest(scene.config)}
-    return Work(["sweep", str(file), "--out", str(place)], place, identity, {file: text})
+    retry = ["--retry-failed"] if retry_failed else []
+    identity = {"kind": kind, "plan": dict(plan), "digest": file_digest(scene.config), "retry_failed": retry_failed}
+    return Work(["sweep", str(file), "--out", str(place), *retry], place, identity, {file: _text(plan)})
 
 
 def swept_results(swept: Swept) -> dict[str, Value]:
@@ -137,6 +151,7 @@ def swept_results(swept: Swept) -> dict[str, Value]:
         "metric": winner.metric,
         "baseline.metric": baseline.metric if baseline else None,
         "winner": winner.name,
+        "is_decided": swept.is_decided,
         "is_tied": any(case.verdict == "tied" for case in swept.cases),
         "failures": swept.num_failed,
         "num_cases": len(swept.cases),
@@ -146,7 +161,8 @@ def swept_results(swept: Swept) -> dict[str, Value]:
 
 
 def swept_evidence(swept: Swept) -> list[Evidence]:
-    rows = [Evidence("winner", swept.winner.name, swept.winner.evidence or swept.record.name)]
+    leads = "winner" if swept.is_decided else "leads"
+    rows = [Evidence(leads, swept.winner.name, swept.sentence or swept.record.name)]
     rows += [
         Evidence(f"{case.name}{' (baseline)' if case is swept.baseline else ''}", case.shown, case.verdict)
         for case in swept.cases
