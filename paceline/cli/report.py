@@ -1,72 +1,81 @@
-"""`paceline report`: one HTML page and one Markdown file about a run. Reads the run, and writes nothing else into it."""
+"""`paceline report`: one HTML page and one Markdown file about a run, a sweep or a playbook. Reads it, and writes nothing else into it."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from paceline.cli.arguments import Debug, Json, RunDirectory
+from paceline.cli.arguments import Debug, Json
 from paceline.cli.asking import waiting
-from paceline.cli.stop import is_running
-from paceline.files import finite, storage_errors, write_text
-from paceline.launch.results import result_rows
+from paceline.errors import UsageError
+from paceline.files import Lock, finite
 from paceline.launch.weights import readable
-from paceline.reports.run_facts import RunFacts, read_run_facts
 from paceline.telemetry.layout import RunLayout
+
+if TYPE_CHECKING:
+    from paceline.reports.page import Page
+
+_WINDOW = 50
+_FILES = {"playbook": "playbook.json", "sweep": "sweep.json"}
+"""what tells them from a run"""
 
 
 def command(
-    run: RunDirectory,
+    directory: Annotated[
+        Path, typer.Argument(metavar="DIR", help="The directory of a run, of a sweep or of a playbook.")
+    ],
     window: Annotated[
-        int, typer.Option("--window", metavar="N", min=1, help="Throughput is that of the last N steps.")
-    ] = 50,
+        int | None,
+        typer.Option(
+            "--window", metavar="N", min=1, help=f"A run's throughput is that of its last N steps ({_WINDOW})."
+        ),
+    ] = None,
     out: Annotated[
-        Path | None, typer.Option("--out", metavar="DIR", help="Where to write; without it, into the run directory.")
+        Path | None, typer.Option("--out", metavar="DIR", help="Where to write; without it, into the directory itself.")
     ] = None,
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Write what there is to say about a run: one HTML page and one Markdown file.
+    """Write what there is to say about a run, a sweep or a playbook: one HTML page and one Markdown file.
 
     Example: paceline report runs/sasrec-1a2b3c4d --window 200
     """
-    with waiting("reading the run"), readable(run):
-        facts = read_run_facts(run, result_rows, _is_owned(run))
+    kind = kind_of(directory)
+    if kind != "run" and window is not None:
+        what = f"--window {window} has no effect on a {kind}: its numbers are those of its trials"
+        raise UsageError(what, "flag --window", "leave it out, or report one of its runs")
+    with waiting(f"reading the {kind}"), readable(directory):
+        page, record = _READERS[kind](directory, out or directory, window or _WINDOW)
     with waiting("writing the report"):
-        written = write_report(facts, window, out or run)
+        from paceline.reports.writing import write_page
+
+        written = write_page(page, out or directory)
     if as_json:
-        print(json.dumps(finite(to_record(facts, window, written)), indent=2, ensure_ascii=False, default=str))
+        told = record | {"files": [str(path) for path in written]}
+        print(json.dumps(finite(told), indent=2, ensure_ascii=False, default=str))
         return
     for path in written:
         print(f"report: {path} ({path.stat().st_size / 1024:,.0f} KiB)")
 
 
-def write_report(facts: RunFacts, window: int, directory: Path) -> list[Path]:
-    """Both files, each replaced as a whole: who reads an older one meanwhile is not disturbed."""
-    from paceline.reports.html import render_html
-    from paceline.reports.markdown import render_markdown
-    from paceline.reports.run_page import build_run_page
-
-    page = build_run_page(facts, window)
-    layout = RunLayout(directory)
-    with storage_errors(directory):
-        directory.mkdir(parents=True, exist_ok=True)
-        for path, text in ((layout.report_page, render_html(page)), (layout.report_text, render_markdown(page))):
-            write_text(path, text)
-    return [layout.report_page, layout.report_text]
+def kind_of(directory: Path) -> str:
+    return next((kind for kind, name in _FILES.items() if (directory / name).exists()), "run")
 
 
-def to_record(facts: RunFacts, window: int, written: list[Path]) -> dict[str, Any]:
-    """What a script would want of it."""
+def _read_run(root: Path, beside: Path, window: int) -> tuple[Page, dict[str, Any]]:
     from dataclasses import asdict
 
+    from paceline.launch.results import result_rows
+    from paceline.reports.run_facts import read_run_facts
+    from paceline.reports.run_page import build_run_page
     from paceline.reports.throughput import measure_throughput
 
+    facts = read_run_facts(root, result_rows, _is_owned(RunLayout(root).owner_lock))
     run, throughput = facts.run.run, measure_throughput(facts.run.metrics, window)
-    return {
+    record = {
         "run": str(facts.run.layout.root),
         "id": run.id,
         "recipe": run.recipe,
@@ -78,14 +87,53 @@ def to_record(facts: RunFacts, window: int, written: list[Path]) -> dict[str, An
         "window": window,
         "throughput": (asdict(throughput) | {"from": str(facts.run.layout.metrics)}) if throughput else None,
         "gaps": list(facts.gaps),
-        "files": [str(path) for path in written],
     }
+    return build_run_page(facts, window), record
 
 
-def _is_owned(root: Path) -> bool | None:
+def _read_sweep(root: Path, beside: Path, window: int) -> tuple[Page, dict[str, Any]]:
+    from paceline.reports.sweep_facts import read_sweep_facts
+    from paceline.reports.sweep_page import build_sweep_page, sentence_of
+
+    facts = read_sweep_facts(root, _is_owned(root / ".driver.lock"))
+    record = {
+        "sweep": str(root),
+        "state": facts.state,
+        "is_owned": facts.is_owned,
+        "winner": facts.winner.name if facts.winner is not None else None,
+        "sentence": sentence_of(facts),
+        "cases": [{"case": case.name, "verdict": case.verdict, "value": case.value("value")} for case in facts.cases],
+        "trials": len(facts.trials),
+        "gaps": list(facts.gaps),
+    }
+    return build_sweep_page(facts, beside), record
+
+
+def _read_playbook(root: Path, beside: Path, window: int) -> tuple[Page, dict[str, Any]]:
+    from paceline.reports.playbook_facts import read_playbook_facts
+    from paceline.reports.playbook_page import build_playbook_page
+
+    facts = read_playbook_facts(root, _is_owned(RunLayout(root).owner_lock))
+    record = {
+        "playbook": str(root),
+        "name": facts.name,
+        "state": facts.state,
+        "is_owned": facts.is_owned,
+        "phases": [{"phase": phase.name, "kind": phase.kind, "state": phase.state} for phase in facts.phases],
+        "gaps": list(facts.gaps),
+    }
+    return build_playbook_page(facts, beside), record
+
+
+_READERS = {"run": _read_run, "sweep": _read_sweep, "playbook": _read_playbook}
+
+
+def _is_owned(lock: Path) -> bool | None:
     """None where it cannot be told: there is no lock, or it must not be touched (a read-only copy)."""
-    layout = RunLayout(root)
+    held = Lock(lock)
     try:
-        return is_running(layout) if layout.owner_lock.exists() else None
+        return not held.acquire(shared=True) if lock.exists() else None
     except OSError:
         return None
+    finally:
+        held.release()

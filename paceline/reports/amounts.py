@@ -100,3 +100,18 @@ def spark(values: Sequence[float | None], width: int = 24) -> str:
     low, spread = min(known, default=0.0), max(known, default=0.0) - min(known, default=0.0)
     scale = (len(bars) - 1) / spread if spread else 0.0
     return "".join(bars[round((value - low) * scale)] if is_finite(value) else " " for value in places)
+
+
+def lane(
+    low: float, high: float, spans: Sequence[tuple[float, float]], values: Sequence[float], width: int = 32
+) -> str:
+    """Values and ranges on a line from `low` to `high`, such as ····──●──·····."""
+    scale = (width - 1) / (high - low) if high > low else 0.0
+    cells = ["·"] * width
+    for begin, end in spans:
+        first, last = (min(width - 1, max(0, round((value - low) * scale))) for value in (begin, end))
+        cells[first : last + 1] = "─" * (last + 1 - first)
+    for value in values:
+        if low <= value <= high:
+            cells[round((value - low) * scale)] = "●"
+    return "".join(cells)

@@ -66,13 +66,15 @@ def build_y_axis(
     return Axis(low, high, start, end, False, list(zip(ticks, tick_labels(ticks), strict=True)))
 
 
-def build_x_axis(values: tuple[float, float], start: float, end: float, character: float) -> Axis:
-    """An axis of whole numbers, with as many ticks as have room; `character` is the width of one."""
+def build_x_axis(
+    values: tuple[float, float], start: float, end: float, character: float, *, whole: bool = True
+) -> Axis:
+    """An axis of whole numbers, or of any, with as many ticks as have room; `character` is the width of one."""
     low, high = values
     if high <= low:
         high = low + 1
     for most in (8, 7, 6, 5, 4, 3, 2):
-        ticks = round_ticks(low, high, most, whole=True)
+        ticks = round_ticks(low, high, most, whole=whole)
         labels = tick_labels(ticks)
         axis = Axis(low, high, start, end, False, list(zip(ticks, labels, strict=True)))
         widest = max(len(label) for label in labels) + _GAP

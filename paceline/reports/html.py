@@ -11,9 +11,12 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from markupsafe import Markup
 
-from paceline.reports.chart import Chart
-from paceline.reports.page import Page
-from paceline.reports.svg import draw_chart
+from paceline.reports.heat_map import HeatMap
+from paceline.reports.heat_svg import draw_heat_map
+from paceline.reports.lanes import Lanes
+from paceline.reports.lanes_svg import draw_lanes
+from paceline.reports.page import Figure, Page
+from paceline.reports.svg import Drawing, draw_chart
 
 
 def render_html(page: Page) -> str:
@@ -37,7 +40,13 @@ def _template(name: str) -> Template:
     return environment.get_template(name)
 
 
-def _drawn(chart: Chart) -> dict[str, Any]:
-    drawing = draw_chart(chart)
-    # Our own markup: draw_chart has escaped every text in it.
+def _drawn(chart: Figure) -> dict[str, Any]:
+    drawing = _draw(chart)
+    # Our own markup: whoever drew it has escaped every text in it.
     return {"markup": Markup(drawing.markup), "legend": drawing.legend, "hover": drawing.hover}
+
+
+def _draw(chart: Figure) -> Drawing:
+    if isinstance(chart, Lanes):
+        return draw_lanes(chart)
+    return draw_heat_map(chart) if isinstance(chart, HeatMap) else draw_chart(chart)

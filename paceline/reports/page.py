@@ -10,7 +10,10 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from paceline.reports.chart import Chart
+from paceline.reports.heat_map import HeatMap
+from paceline.reports.lanes import Lanes
 
+Figure = Chart | Lanes | HeatMap
 Tone = Literal["plain", "good", "warning", "bad"]
 
 
@@ -23,23 +26,34 @@ class Note:
 
 
 @dataclass(frozen=True)
+class Link:
+    """Text that leads to a file beside the page."""
+
+    text: str
+    target: str
+    """relative to the page, with every odd character escaped"""
+
+
+@dataclass(frozen=True)
 class Table:
     """Rows of text under headings."""
 
     columns: Sequence[str]
-    rows: Sequence[Sequence[str]]
+    rows: Sequence[Sequence[str | Link]]
     numbers: frozenset[str] = frozenset()
     """the columns that hold numbers"""
     caption: str = ""
     is_folded: bool = False
     """shown when asked for; the caption is always there"""
+    names: frozenset[str] = frozenset()
+    """the columns that hold names, which are broken only where they are long"""
 
 
 @dataclass(frozen=True)
 class Charts:
     """Charts beside each other."""
 
-    charts: Sequence[Chart]
+    charts: Sequence[Figure]
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from paceline.config.loading import DEFAULT
@@ -204,13 +204,14 @@ def environment(facts: RunFacts) -> Iterator[Part]:
     if not facts.environment:
         yield Note("The environment is not recorded.")
         return
-    rows = list(_flat(facts.environment))
+    rows = list(flatten(facts.environment))
     yield Table(("what", "value"), rows, caption=f"{counted(len(rows), 'value')} of env.json", is_folded=True)
 
 
-def _flat(values: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
+def flatten(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
+    """(dotted name, value) of everything in a nested record."""
     for name, value in values.items():
         if isinstance(value, dict) and value:
-            yield from _flat(value, f"{prefix}{name}.")
+            yield from flatten(value, f"{prefix}{name}.")
         elif name != "v":
             yield f"{prefix}{name}", text(value)

@@ -16,12 +16,11 @@ from typing import Any
 
 from paceline.reports.axis import Axis, build_x_axis, build_y_axis
 from paceline.reports.chart import COLUMNS, Chart, Mark
+from paceline.reports.lettering import DIGIT
 from paceline.reports.thinning import Point, Thinned, mean_of, split_columns
 
 WIDTH, HEIGHT = 384, 220
 _TOP, _RIGHT, _BOTTOM = 26, 16, 36
-_CHARACTER = 6.6
-"""the width of a digit, at most, in the page's 11 pixel type"""
 _FEW = 40
 """so many points are drawn as dots, too"""
 
@@ -51,9 +50,9 @@ def draw_chart(chart: Chart) -> Drawing:
     points = [point for curve in curves for point in curve.drawn.points]
     ys = [y for _, y in points] + ([chart.mark.y] if chart.mark else [])
     y_axis = build_y_axis(ys, HEIGHT - _BOTTOM, _TOP, from_zero=chart.from_zero, may_be_log=chart.may_be_log)
-    left = 10 + _CHARACTER * max((len(label) for _, label in y_axis.ticks), default=0)
+    left = 10 + DIGIT * max((len(label) for _, label in y_axis.ticks), default=0)
     xs = [x for series in chart.series for x in (*series.x[:1], *series.x[-1:])]
-    x_axis = build_x_axis(chart.x_range or (min(xs, default=0), max(xs, default=1)), left, WIDTH - _RIGHT, _CHARACTER)
+    x_axis = build_x_axis(chart.x_range or (min(xs, default=0), max(xs, default=1)), left, WIDTH - _RIGHT, DIGIT)
     lost = sorted({x for curve in curves for x in curve.drawn.lost})
     parts = [_grid(x_axis, y_axis), _borders(chart.borders, x_axis), _labels(chart, x_axis, y_axis)]
     parts += [_area(curve, number, x_axis, y_axis) for number, curve in enumerate(curves) if curve.base]

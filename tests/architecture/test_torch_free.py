@@ -101,7 +101,7 @@ def test_the_engine_would_be_noticed() -> None:
         ("evaluate --help", "RUN"),
         ("export --help", "RUN"),
         ("recommend --help", "RUN"),
-        ("report --help", "RUN"),
+        ("report --help", "DIR"),
         ("explain --help", "KEY=VALUE"),
         ("preflight --help", "KEY=VALUE"),
         ("bench --help", "sharding"),

@@ -12,7 +12,9 @@ from paceline.files import Lock
 from paceline.telemetry.layout import RunLayout
 from paceline.telemetry.reader import read_run
 from tests.launch.saved import save_checkpoint
+from tests.reports.plays import build_play, save_play
 from tests.reports.runs import copy_example
+from tests.reports.sweeps import build_sweep, save_sweep
 from tests.saved_runs import content_of
 
 
@@ -58,6 +60,28 @@ def test_for_a_script(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
     assert found["throughput"]["rate"]["mean"] > 0
     assert {"result": "loss", "value": "3.2464", "from": "metrics.csv, step 18"} in found["results"]
     assert [Path(path).name for path in found["files"]] == ["report.html", "report.md"]
+
+
+def test_it_finds_out_what_it_was_given(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    sweep = save_sweep(tmp_path / "sweep", build_sweep({"parallel.bucket_mb": [25, 50]}, 2))
+    play = save_play(tmp_path / "play", build_play())
+    for root, expected in ((sweep, "bucket_mb=50 wins"), (play, "P2: train")):
+        before = content_of(root)
+        html, markdown = report(root)
+        assert expected in html
+        assert expected in markdown
+        after = content_of(root)
+        assert set(after) - set(before) == {"report.html", "report.md"}
+        assert {name: after[name] for name in before} == before
+    capsys.readouterr()
+    assert run_command(["report", str(sweep), "--json", "--out", str(tmp_path / "elsewhere")]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["winner"], found["state"], found["trials"]) == ("bucket_mb=50", "finished", 4)
+    assert [case["verdict"] for case in found["cases"]] == ["winner", "slower"]
+    assert "../sweep/trials/0001-" in (tmp_path / "elsewhere" / "report.html").read_text()
+    assert run_command(["report", str(play), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert [phase["state"] for phase in found["phases"]] == ["done", "done", "gate not met", "waiting"]
 
 
 def remove(*names: str) -> Callable[[RunLayout], None]:
@@ -202,6 +226,11 @@ def test_a_run_that_is_owned_is_running_and_may_be_claimed_again_afterwards(tmp_
         (["newer"], "written by a newer Paceline"),
         (["run", "--out", "a-file"], "a file stands where a directory is needed"),
         (["run", "--window", "0"], "--window"),
+        (["sweep", "--window", "20"], "--window 20 has no effect on a sweep"),
+        (["torn-sweep"], "sweep.json is damaged"),
+        (["newer-sweep"], "sweep.json was written by a newer Paceline (version 99"),
+        (["torn-play"], "playbook.json is damaged"),
+        (["newer-play"], "playbook.json was written by a newer Paceline (version 99"),
     ],
 )
 def test_what_cannot_be_reported(
@@ -212,6 +241,10 @@ def test_what_cannot_be_reported(
     for name, text in (("damaged", "[]"), ("newer", '{"v": 99}')):
         (tmp_path / name).mkdir()
         (tmp_path / name / "run.json").write_text(text)
+    for name, file in (("sweep", "sweep.json"), ("play", "playbook.json")):
+        for kind, text in ((f"torn-{name}", '{"v": 1,'), (f"newer-{name}", '{"v": 99}'), (name, "{}")):
+            (tmp_path / kind).mkdir()
+            (tmp_path / kind / file).write_text(text)
     (tmp_path / "empty").mkdir()
     (tmp_path / "a-file").touch()
     assert run_command(["report", *arguments]) == 2

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,35 +12,13 @@ from paceline.telemetry.layout import RunLayout
 from paceline.telemetry.tables import read_table
 from tests.browser import Browser, find_browser
 from tests.long_run import SPIKE, build_long_run
+from tests.reports.looks import OVERLAPS, PARTS, check_looks
 from tests.reports.runs import copy_example
 
 pytestmark = [
     pytest.mark.skipif(find_browser() is None, reason="no Chromium is installed (apt-get install chromium)"),
     pytest.mark.timeout(100),
 ]
-
-OVERLAPS = """[...document.querySelectorAll("figure.chart > svg")].flatMap((svg) => {
-  const title = svg.parentElement.querySelector("figcaption").textContent, around = svg.getBoundingClientRect();
-  const texts = [...svg.querySelectorAll("text")].map((text) => [text.textContent, text.getBoundingClientRect()]);
-  const found = texts.filter(([, a]) => a.left < -0.5 || a.right > innerWidth + 0.5 || a.top < around.top - 0.5 || a.bottom > around.bottom + 0.5)
-    .map(([text]) => `${title}: ${text} is cut off`);
-  texts.forEach(([first, a], i) => texts.slice(i + 1).forEach(([second, b]) => {
-    if (a.left < b.right && b.left < a.right && a.top < b.bottom && b.top < a.bottom) found.push(`${title}: ${first} on ${second}`);
-  }));
-  return found;
-})"""
-PARTS = """[...document.querySelectorAll("figure.chart")].flatMap((figure) => {
-  const parts = [...figure.querySelectorAll(":scope > figcaption, .legend li, :scope > svg")].map((part) => part.getBoundingClientRect());
-  return parts.flatMap((a, i) => parts.slice(i + 1).filter((b) =>
-    a.left < b.right - 0.5 && b.left < a.right - 0.5 && a.top < b.bottom - 0.5 && b.top < a.bottom - 0.5)
-    .map(() => figure.querySelector("figcaption").textContent));
-})"""
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with Browser() as found:
-        yield found
 
 
 @pytest.fixture(scope="module")
@@ -66,19 +43,8 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 def test_nothing_is_said_asked_for_or_on_top_of_another(
     browser: Browser, pages: dict[str, Path], name: str, width: int
 ) -> None:
-    browser.open(pages[name], width)
-    assert browser.complaints == []
-    assert browser.requests == [pages[name].as_uri()]
+    check_looks(browser, pages[name], width)
     assert browser.value("document.querySelectorAll('figure.chart').length") == {"empty": 4, "long": 12}.get(name, 12)
-    assert browser.value(OVERLAPS) == []
-    assert browser.value(PARTS) == []
-    assert browser.value("document.documentElement.scrollWidth") <= width  # wide tables scroll by themselves
-    assert (
-        browser.value(
-            "Math.min(...[...document.querySelectorAll('figure.chart > svg text')].map((t) => t.getBoundingClientRect().height))"
-        )
-        >= 10
-    )
 
 
 def test_an_overlap_would_be_seen(browser: Browser, pages: dict[str, Path]) -> None:

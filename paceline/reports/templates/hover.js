@@ -4,6 +4,8 @@ for (const figure of document.querySelectorAll("figure.chart")) {
   let points = null;
   const load = () => {
     const data = JSON.parse(figure.querySelector("script").textContent), found = [];
+    // Lanes and heat maps say where their marks are; of a curve the drawing itself does.
+    if (data.points) return data.points.map(([x, y, text]) => ({ x, y, text, across: 16 }));
     svg.querySelectorAll(".line").forEach((line, number) => {
       const [name, steps, values] = data.curves[number], places = line.getAttribute("d").match(/-?[\d.]+/g) || [];
       steps.forEach((step, i) => found.push({
@@ -18,7 +20,7 @@ for (const figure of document.querySelectorAll("figure.chart")) {
     const at = new DOMPoint(event.clientX, event.clientY).matrixTransform(svg.getScreenCTM().inverse());
     let nearest = null, least = Infinity;
     for (const point of points) {
-      const far = (point.x - at.x) ** 2 + (point.y - at.y) ** 2 / 16;
+      const far = (point.x - at.x) ** 2 / (point.across || 1) + (point.y - at.y) ** 2 / (point.across ? 1 : 16);
       if (far < least) [nearest, least] = [point, far];
     }
     if (!nearest) return;
