@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from paceline.cli.arguments import Debug
+from paceline.errors import PacelineError
 
 
 def command(
@@ -49,7 +50,36 @@ def command(
     if dry_run:
         print("\n".join(describe_play(stage)))
         return
-    Play(stage).run()
+    try:
+        Play(stage).run()
+    finally:
+        _conclude(stage.root)
+
+
+def _conclude(root: Path) -> None:
+    """Where each phase stands, whatever ended it, and where to read more."""
+    from rich.markup import escape
+    from rich.table import Table
+
+    from paceline.launch.progress import build_console
+    from paceline.playbook.state import load_record
+    from paceline.telemetry.layout import RunLayout
+
+    try:
+        record = load_record(root)
+    except PacelineError:
+        return
+    page = RunLayout(root).report_page
+    if record is None or not page.exists():
+        return
+    table = Table("phase", "kind", "verdict", title=f"{record.name}: {record.state}", title_justify="left")
+    table.add_column("took", justify="right")
+    table.add_column("", overflow="fold")
+    for phase in record.phases:
+        took = f"{phase.seconds:,.1f} s" if phase.attempts else ""
+        table.add_row(phase.name, phase.kind, phase.state, took, escape(phase.reason))
+    build_console().print(table)
+    print(f"report: {page}")
 
 
 def _metrics(config: str, overrides: Sequence[str]) -> list[str]:

@@ -90,12 +90,14 @@ class Child:
 
 
 def _pass_on(stream: IO[bytes], tail: deque[str]) -> None:
-    for line in stream:
-        text = line.decode("utf-8", "replace").rstrip("\n")
-        tail.append(text)
-        with contextlib.suppress(OSError, ValueError):  # nobody reads our errors: no reason to block the command
-            print(text, file=sys.stderr, flush=True)
+    with stream:
+        for line in stream:
+            text = line.decode("utf-8", "replace").rstrip("\n")
+            tail.append(text)
+            with contextlib.suppress(OSError, ValueError):  # nobody reads our errors: no reason to block the command
+                print(text, file=sys.stderr, flush=True)
 
 
 def _keep(stream: IO[bytes], kept: list[str]) -> None:
-    kept.append(stream.read().decode("utf-8", "replace"))
+    with stream:
+        kept.append(stream.read().decode("utf-8", "replace"))

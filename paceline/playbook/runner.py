@@ -34,7 +34,6 @@ from paceline.playbook.state import (
     RUNNING,
     SKIPPED,
     STOPPED,
-    TEXT,
     WAITING,
     PhaseRecord,
     PlayRecord,
@@ -42,18 +41,19 @@ from paceline.playbook.state import (
     relative,
 )
 from paceline.playbook.winner import Used, find_used
+from paceline.telemetry.layout import RunLayout
 from paceline.telemetry.machine import describe_machine
 
 
 class Play:
     """One playbook in one directory."""
 
-    def __init__(self, stage: Stage, prefix: Sequence[str] = PREFIX, say: Callable[[str], None] = print) -> None:
+    def __init__(self, stage: Stage, prefix: Sequence[str] | None = None, say: Callable[[str], None] = print) -> None:
         self._stage = stage
         self._playbook = stage.playbook
         self._selection = stage.selection
         self._root = stage.root
-        self._prefix = prefix
+        self._prefix = prefix or PREFIX
         self._say = say
         self._store = Store(self._root)
 
@@ -213,13 +213,12 @@ class Play:
             f"look at {place}; then run it again with other settings ({name}.key=value), "
             f"or go on with another gate: {name}.gate='…' (what has been run is not run again)"
         )
-        where = f"{self._playbook.where(name, 'gate')}; evidence in {self._root / TEXT}"
+        where = f"{self._playbook.where(name, 'gate')}; evidence in {RunLayout(self._root).report_text}"
         return GateError(problems=[Problem(f"{name}: {each}", where, do) for each in failed])
 
     def _save(self, record: PlayRecord) -> None:
         self._store.save(record)
-        with storage_errors(self._root):
-            write_pages(record, self._root)
+        write_pages(record, self._root)
 
 
 def _machine() -> dict[str, Any]:

@@ -21,7 +21,7 @@ from paceline.files import Lock, finite, read_json, storage_errors, write_json
 from paceline.playbook.results import Outcome
 
 SCHEMA = 1
-RECORD, TEXT, PAGE, LOCK = "playbook.json", "playbook.md", "playbook.html", ".owner.lock"
+RECORD, LOCK = "playbook.json", ".owner.lock"
 WAITING, RUNNING, DONE, SKIPPED, NOT_MET, FAILED, STOPPED = (
     "waiting",
     "running",
