@@ -38,6 +38,7 @@ def command(
 
     Example: paceline play p0-p3 P1.steps=50 --out runs/first
     """
+    from paceline.cli.asking import can_ask
     from paceline.playbook.playbook import load_playbook
     from paceline.playbook.preview import check_play, describe_play
     from paceline.playbook.runner import Play
@@ -46,7 +47,7 @@ def command(
 
     book = load_playbook(playbook, overrides or [])
     stage = Stage(book, select(book, phases, start), (out or Path("runs") / book.name).absolute())
-    check_play(stage, _metrics)
+    check_play(stage, _metrics if can_ask() else None)
     if dry_run:
         print("\n".join(describe_play(stage)))
         return
@@ -83,7 +84,7 @@ def _conclude(root: Path) -> None:
 
 
 def _metrics(config: str, overrides: Sequence[str]) -> list[str]:
-    """The names of a recipe's metrics; where torch is not installed nothing can be known."""
+    """The names of a recipe's metrics, which only torch can tell."""
     from paceline.cli.asking import waiting
     from paceline.cli.sizes import ask_sizes
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from paceline.config.source import read_layer
 from paceline.errors import ConfigError, Problem, UsageError
-from paceline.playbook.phase import UNKNOWN
+from paceline.playbook.phase import UNKNOWN, Phase
 from paceline.playbook.playbook import Playbook
 from paceline.playbook.swept import RECORD, read_swept
 from paceline.recipes.job import load_job
@@ -64,11 +64,10 @@ def check_uses(playbook: Playbook) -> list[Problem]:
                         f"{name} uses {word}, and no earlier phase is called {source}", where, f"name one of: {there}"
                     )
                 )
-            elif not playbook.phases[source].wins_by() and not playbook.phases[source].winners():
+            elif not _has_winner(playbook.phases[source]):
                 kind = playbook.phases[source].kind
-                problems.append(
-                    Problem(f"{name} uses {word}, and a phase of kind {kind} has no winner", where, "name a sweep")
-                )
+                what = f"{name} uses {word}, and {source} has no winner (it is of kind {kind}, or varies nothing)"
+                problems.append(Problem(what, where, "name a sweep or a comparison"))
             elif match["count"] and phase.kind != "sweep":
                 problems.append(
                     Problem(f"{name} uses {word}; only a sweep can run several cases", where, f"write {source}.best")
@@ -83,6 +82,10 @@ def check_uses(playbook: Playbook) -> list[Problem]:
                 Problem(f"{name} is of {of}, which is no earlier phase that trains", playbook.where(name, "of"), do)
             )
     return problems
+
+
+def _has_winner(phase: Phase) -> bool:
+    return "best" in type(phase).model_fields and bool(phase.wins_by() or phase.winners())
 
 
 def find_used(playbook: Playbook, name: str, links: Links, expected: Sequence[str] = ()) -> Used:

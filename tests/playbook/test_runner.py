@@ -152,10 +152,16 @@ def test_a_directory_that_is_not_ours_or_not_free(play: Run, tmp_path: Path, cal
     with pytest.raises(OccupiedError, match="running already"):
         play()
     holder.release()
-    play(phases="P0")
-    book = tmp_path / "other.yaml"
-    book.write_text("config: sasrec\nphases: {P0: {kind: train}}\n")
-    assert calls()[0][0] == "train"
+    assert calls() == []
+    (out / "playbook.json").write_text('{"v": 1, "name": "other", "about": "", "playbook": "", "argv": [], "created": 0, "phases": []}')
+    with pytest.raises(UsageError, match="of the playbook other"):
+        play()
+    (out / "playbook.json").write_text("{")
+    with pytest.raises(UsageError, match="damaged"):
+        play()
+    (out / "playbook.json").write_text('{"v": 99}')
+    with pytest.raises(UsageError, match="newer Paceline"):
+        play()
 
 
 @pytest.fixture
