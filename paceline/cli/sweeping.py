@@ -12,18 +12,19 @@ from paceline.cli.sizes import ask_sizes
 from paceline.errors import ConfigError
 from paceline.launch.hardware import list_gpus, visible_tokens
 from paceline.launch.signals import OperatorSignals
+from paceline.sweep.driver import Driver
 from paceline.sweep.dry_run import describe_dry_run
-from paceline.sweep.driver import Driver, open_sweep
 from paceline.sweep.evidence import RaceSettings
 from paceline.sweep.fingerprint import describe_surroundings
 from paceline.sweep.grid import Racer
 from paceline.sweep.journal import Journal
 from paceline.sweep.matrix import Matrix, batch_of, build_matrix
+from paceline.sweep.opening import open_sweep
 from paceline.sweep.outcome import Ending, Sweep
 from paceline.sweep.plan import COMMAND, STEP_TIME, THROUGHPUT, Plan, load_plan
 from paceline.sweep.trial import Slot, build_slots
 
-_EXIT = {"finished": 0, "failed": 4, "stopped": 130}
+EXIT_CODES = {"finished": 0, "failed": 4, "stopped": 130}
 
 
 def sweep(path: str, overrides: Sequence[str], out: Path | None, dry_run: bool, retry_failed: bool) -> int:
@@ -64,7 +65,7 @@ def _conclude(sweep: Sweep, ending: Ending, journal: Journal) -> int:
     journal.say(f"sweep: {sweep.root}")
     if ending.state == "finished" and not best.exists():
         return 4
-    return _EXIT[ending.state]
+    return EXIT_CODES[ending.state]
 
 
 def _settings(plan: Plan, direction: str) -> RaceSettings:
@@ -106,8 +107,7 @@ def _direction(plan: Plan, matrix: Matrix) -> str:
 
         names, own = own_metrics(first.job.config), None
     elif can_ask():
-        flags = [f"{key}={value}" for key, value in ()]
-        sizes = ask_sizes(config.recipe, [*first.job.overrides, *flags])
+        sizes = ask_sizes(config.recipe, first.job.overrides)
         names, own = list(sizes["metrics"]), sizes["objective"]
     else:
         names, own = [config.objective], None

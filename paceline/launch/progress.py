@@ -27,7 +27,7 @@ from paceline.telemetry.layout import RunLayout
 from paceline.telemetry.pulse import read_pulse
 
 _PLAIN_EVERY_S = 5.0
-_STEPPING = ("data", "forward", "backward", "optimizer", "log")
+_STEPPING = ("data", "forward", "backward", "optimizer", "log", "step")
 _PHASE_WORDS = {
     "start": "starting",
     "compile": "compiling",

@@ -1,7 +1,7 @@
 """Runs a sweep: asks the race what to try next, runs it or finds it in the ledger, hands the result back, writes everything down.
 
     with open_sweep(root) as ledger:
-        ending = Driver(sweep, racer, ledger, journal, signals).run()
+        ending = Driver(sweep, race, ledger, journal, signals, slots).run()
 
 One loop in one thread, for the full grid and for a race, for one slot and for many. Whatever ends it, no trial is left running, and the
 same command goes on where it was.
@@ -12,19 +12,18 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any, Protocol
 
 from paceline.config.source import show
-from paceline.errors import OccupiedError, PacelineError, StorageError
-from paceline.files import Lock, storage_errors
+from paceline.errors import PacelineError, StorageError
+from paceline.files import storage_errors
 from paceline.launch.signals import OperatorSignals
 from paceline.sweep.evidence import Assignment, TrialResult, Verdict
 from paceline.sweep.fingerprint import config_digest, trial_key
-from paceline.sweep.journal import Journal
-from paceline.sweep.ledger import ENDED, Ledger, Order, Row
+from paceline.sweep.journal import Journal, duration
+from paceline.sweep.ledger import ENDED, Ledger, Order, Row, differences
 from paceline.sweep.matrix import batch_of
 from paceline.sweep.outcome import Ending, Sweep, describe_sweep
 from paceline.sweep.results import Measured, from_record, read_trial
@@ -34,7 +33,6 @@ from paceline.sweep.trial_settings import TrialPlan, plan_trial
 
 _POLL_S = 0.05
 _NO_ROOM_BYTES = 1 << 18
-LEDGER = "ledger.sqlite"
 
 
 class Race(Protocol):
@@ -43,40 +41,6 @@ class Race(Protocol):
     def next(self) -> Assignment | None: ...
     def observe(self, result: TrialResult) -> None: ...
     def verdicts(self) -> Mapping[str, Verdict]: ...
-
-
-@contextlib.contextmanager
-def open_sweep(root: Path) -> Iterator[Ledger]:
-    """The ledger of a sweep that nobody else runs; OccupiedError where somebody does, or where other things lie."""
-    with storage_errors(root):
-        root.mkdir(parents=True, exist_ok=True)
-        others = sorted(entry.name for entry in os.scandir(root) if not entry.name.startswith("."))
-        if others and LEDGER not in others:
-            what = f"the directory is not empty and not a sweep of Paceline (it holds {', '.join(others[:5])})"
-            raise OccupiedError(what, str(root), "choose an empty or new directory with --out DIR")
-        lock = Lock(root / ".driver.lock")
-        # A driver that was killed may have been starting a trial, which holds the lock for an instant.
-        if not lock.acquire_within(2.0):
-            lock.release()
-            holder = _holder(root)
-            raise OccupiedError(f"this sweep is still running{holder}", str(root), "wait for it, or stop that process")
-    try:
-        with storage_errors(root):
-            (root / ".driver.pid").write_text(str(os.getpid()))
-            (root / "trials").mkdir(exist_ok=True)
-        ledger = Ledger(root / LEDGER)
-        try:
-            yield ledger
-        finally:
-            ledger.close()
-    finally:
-        lock.release()
-
-
-def _holder(root: Path) -> str:
-    with contextlib.suppress(OSError):
-        return f": process {(root / '.driver.pid').read_text().strip()} runs it"
-    return ""
 
 
 @dataclass
@@ -146,7 +110,9 @@ class Driver:
         while True:
             while self._free and not self._is_ending:
                 held = held or self._race.next()
-                if held is None or any((r.assignment.case, r.assignment.round) == (held.case, held.round) for r in self._running):
+                if held is None or any(
+                    (r.assignment.case, r.assignment.round) == (held.case, held.round) for r in self._running
+                ):
                     break
                 self._begin(held)
                 held = None
@@ -229,11 +195,7 @@ class Driver:
         for row in self._ledger.rows():
             if (row.case, row.round) != (order.case, order.round) or row.status not in ENDED or row.key == order.key:
                 continue
-            pairs = {"other hardware": (row.hardware, order.hardware), "other code": (row.code, order.code)}
-            pairs |= {"other data": (row.data, order.data)}
-            pairs |= {"another length": ((row.steps, row.warmup_steps), (order.steps, order.warmup_steps))}
-            unlike = [name for name, (old, new) in pairs.items() if old != new] or ["other settings"]
-            note = f"results of {' and '.join(unlike)} are in the ledger and are not reused"
+            note = f"results of {' and '.join(differences(row, order))} are in the ledger and are not reused"
             if note not in self._notes:
                 self._notes.append(note)
                 self._journal.say(f"{note} (trial {row.id}: {row.case}, round {row.round})")
@@ -346,7 +308,10 @@ class Driver:
             if before[name].verdict != new.verdict
         ]
         entry = {"time": row.ended, "trial": row.id, "case": row.case, "round": row.round, "status": measured.status}
-        entry |= {"steps": row.steps, "value": measured.metric if measured.metric is not None else measured.samples_per_s}
+        entry |= {
+            "steps": row.steps,
+            "value": measured.metric if measured.metric is not None else measured.samples_per_s,
+        }
         self._history.append(entry | {"device_s": self._device_s, "why": assignment.why, "decided": decided})
 
     def _write(self, ending: Ending) -> None:
@@ -358,9 +323,3 @@ class Driver:
         for running in self._running:
             running.trial.kill_all()
         self._running = []
-
-
-def duration(seconds: float) -> str:
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"

@@ -5,8 +5,9 @@ from __future__ import annotations
 import statistics
 from collections.abc import Sequence
 
-from paceline.sweep.driver import LEDGER, duration
+from paceline.sweep.journal import duration
 from paceline.sweep.ledger import Ledger, Row
+from paceline.sweep.opening import LEDGER
 from paceline.sweep.outcome import GRID_REPEATS, Sweep
 
 _GUESSED_START_S = 10.0
@@ -49,7 +50,10 @@ def _trial_seconds(sweep: Sweep) -> tuple[float, str]:
     if timed:
         return statistics.fmean(timed), f"mean of {len(timed)} earlier trials in the ledger, for as many steps"
     guess = _GUESSED_START_S + steps * _GUESSED_STEP_S
-    return guess, f"a guess, nothing was measured yet: {_GUESSED_START_S:g} s to start, {_GUESSED_STEP_S * 1000:g} ms a step"
+    return (
+        guess,
+        f"a guess, nothing was measured yet: {_GUESSED_START_S:g} s to start, {_GUESSED_STEP_S * 1000:g} ms a step",
+    )
 
 
 def _scaled(row: Row, steps: int) -> float:

@@ -9,8 +9,8 @@ and the files that a foreign script's command line names.
 
 from __future__ import annotations
 
-import functools
 import hashlib
+import importlib.util
 import json
 import os
 from collections.abc import Iterable, Mapping
@@ -93,15 +93,13 @@ def _places(job: Job) -> Iterable[Path]:
                     yield Path(part).absolute()
     elif job.recipe.name not in BUILT_IN:
         module = job.recipe.schema.__module__.partition(".")[0]
-        found = importlib_path(module)
+        found = _package_path(module)
         if found is not None:
             yield found
 
 
-def importlib_path(module: str) -> Path | None:
+def _package_path(module: str) -> Path | None:
     """The directory or file of an importable package."""
-    import importlib.util
-
     spec = importlib.util.find_spec(module)
     if spec is None or spec.origin is None:
         return None
@@ -109,7 +107,6 @@ def importlib_path(module: str) -> Path | None:
     return origin.parent if origin.name == "__init__.py" else origin
 
 
-@functools.cache
 def _content(place: Path) -> str:
     if place.is_file():
         return sha256_of(place)

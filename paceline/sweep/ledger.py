@@ -102,7 +102,9 @@ class Ledger:
         self.id = self._remember("id", secrets.token_hex(6))
         version = int(self._remember("v", str(SCHEMA)))
         if version > SCHEMA:
-            what = f"this sweep was written by a newer Paceline (ledger version {version}, this one reads up to {SCHEMA})"
+            what = (
+                f"this sweep was written by a newer Paceline (ledger version {version}, this one reads up to {SCHEMA})"
+            )
             raise UsageError(what, str(path), "install the newer version")
 
     def recall(self, name: str, value: str) -> str:
@@ -117,7 +119,9 @@ class Ledger:
                 what = f"trial {earlier.id} of {order.case}, round {order.round}, is {earlier.status}"
                 do = f"wait for process {earlier.driver_pid}, or see what it does"
                 raise AlreadyClaimed(what, str(self._path), do)
-            columns = "case_name, round, key, config, hardware, code, data, steps, warmup_steps, status, driver_pid, began"
+            columns = (
+                "case_name, round, key, config, hardware, code, data, steps, warmup_steps, status, driver_pid, began"
+            )
             values = (
                 *(order.case, order.round, order.key, order.config, order.hardware, order.code, order.data),
                 *(order.steps, order.warmup_steps, "running", os.getpid(), time.time()),
@@ -200,11 +204,25 @@ class Ledger:
         if code in _FULL:
             return StorageError("the disk is full", where, "free some space; the same command goes on where it was")
         if code in _FORBIDDEN:
-            return UsageError(f"the ledger cannot be written ({error})", where, "choose a writable place with --out DIR")
+            return UsageError(
+                f"the ledger cannot be written ({error})", where, "choose a writable place with --out DIR"
+            )
         if code in {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}:
             return UsageError(f"the ledger is damaged ({error})", where, "restore a copy, or choose another --out DIR")
         do = "check the disk; the same command goes on where it was"
         return StorageError(f"the ledger cannot be used ({error})", where, do)
+
+
+def differences(row: Row, order: Order) -> list[str]:
+    """Why a result cannot stand for a trial of the same case, in words."""
+    length = (row.steps, row.warmup_steps) != (order.steps, order.warmup_steps)
+    unlike = {
+        "other hardware": row.hardware != order.hardware,
+        "other code": row.code != order.code,
+        "other data": row.data != order.data,
+        "another length": length,
+    }
+    return [name for name, differs in unlike.items() if differs] or ["other settings"]
 
 
 def slug(case: str) -> str:
@@ -214,5 +232,6 @@ def slug(case: str) -> str:
 
 
 def _row(values: tuple[Any, ...]) -> Row:
-    *head, record = values
-    return Row(*head, None if record is None else json.loads(record))
+    named = dict(zip(Row.__dataclass_fields__, values, strict=True))
+    record = named.pop("record")
+    return Row(**named, record=None if record is None else json.loads(record))

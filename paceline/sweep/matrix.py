@@ -1,7 +1,7 @@
 """The matrix: every case of a plan with its complete configuration, checked by the configuration's own rules before anything starts.
 
-    for case in build_matrix(plan).cases: case.name, case.values, case.job
-    -> "bucket_mb=25 num_workers=0", {"parallel.bucket_mb": 25, "data.num_workers": 0}, Job(…)
+for case in build_matrix(plan).cases: case.name, case.values, case.job
+-> "bucket_mb=25 num_workers=0", {"parallel.bucket_mb": 25, "data.num_workers": 0}, Job(…)
 """
 
 from __future__ import annotations

@@ -134,7 +134,11 @@ def _is_metric(sweep: Sweep) -> bool:
 def _objective(sweep: Sweep) -> dict[str, str]:
     name = sweep.plan.config.objective
     units = {THROUGHPUT: f"{sweep.unit}/s", STEP_TIME: "ms"}
-    return {"name": name, "unit": units.get(name, ""), "direction": sweep.settings.direction if _is_metric(sweep) else "max"}
+    return {
+        "name": name,
+        "unit": units.get(name, ""),
+        "direction": sweep.settings.direction if _is_metric(sweep) else "max",
+    }
 
 
 def _trial(row: Row, measured: Measured | None, sweep: Sweep, is_counted: bool) -> dict[str, Any]:
@@ -209,18 +213,22 @@ def _sentence(cases: Sequence[Mapping[str, Any]], best: Mapping[str, Any] | None
         statuses = sorted({case["verdict"] for case in cases if case["num_trials"]})
         return f"No case has a result ({', '.join(statuses)})." if statuses else "No trial has ended yet."
     objective = _objective(sweep)
-    amount = f"{best['value']:,.4g} {objective['unit'] or objective['name']}"
+    amount = f"{_amount(best['value'])} {objective['unit'] or objective['name']}"
     does = "wins" if best["verdict"] == "winner" else "leads so far, undecided,"
     text = f"{best['name']} {does} with {amount}"
     base = next(case for case in cases if case["is_baseline"])
     if base is not best and base["value"]:
         share = best["value"] / base["value"] - 1
-        text += f", {share:+.1%} against the baseline {base['name']} ({base['value']:,.4g})"
+        text += f", {share:+.1%} against the baseline {base['name']} ({_amount(base['value'])})"
     tied = [case["name"] for case in cases if case["verdict"] == "tied"]
     if tied:
         shown = ", ".join(tied[:3]) + (f" and {len(tied) - 3} more" if len(tied) > 3 else "")
         text += f"; tied with it: {shown}"
     return text + "."
+
+
+def _amount(value: float) -> str:
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
 
 
 def _costs(

@@ -1,10 +1,10 @@
 """A sweep's plan: what is compared, how long, and by what, as a YAML file says it; unknown keys are refused with the nearest name.
 
-    recipe: sasrec
-    axes: {parallel.bucket_mb: [25, 50, 100], data.num_workers: [0, 2]}
-    steps: 300
+recipe: sasrec
+axes: {parallel.bucket_mb: [25, 50, 100], data.num_workers: [0, 2]}
+steps: 300
 
-    load_plan("plan.yaml", ["steps=50", "train.global_batch=64"])      # what is no key of a plan is a fixed setting of every case
+load_plan("plan.yaml", ["steps=50", "train.global_batch=64"])      # what is no key of a plan is a fixed setting of every case
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from pydantic import Field
 
 from paceline.config.describe import describe
 from paceline.config.loading import resolve
+from paceline.config.nearest import nearest
 from paceline.config.overrides import parse_overrides
 from paceline.config.sections import Bool, Section, key
 from paceline.config.source import Entry, Layer, read_layer, show
@@ -93,7 +94,7 @@ def load_plan(path: str | Path, overrides: Sequence[str] = ()) -> Plan:
         if any(name == other or name.startswith(f"{other}.") for other in typed.entries):
             del base.entries[name]
     layer = Layer({**base.entries, **typed.entries}, [*base.problems, *typed.problems])
-    resolved = resolve(PlanConfig, layer, problems=_empty_axes(layer))
+    resolved = resolve(PlanConfig, layer, problems=[*_unknown(layer), *_empty_axes(layer)])
     origins = resolved.origins | {name: entry.origin for name, entry in layer.entries.items()}
     plan = Plan(resolved.config, origins, path)
     problems = [*_check(plan)]
@@ -104,6 +105,19 @@ def load_plan(path: str | Path, overrides: Sequence[str] = ()) -> Plan:
 
 def _word(text: str) -> str:
     return text.partition("=")[0].strip().partition(".")[0]
+
+
+def _unknown(layer: Layer) -> list[Problem]:
+    """Words that no plan has, taken out of the layer; one that holds a mapping is named by itself."""
+    keys = describe(PlanConfig)
+    problems: dict[str, Problem] = {}
+    for name in [name for name in layer.entries if _word(name) not in keys]:
+        origin, word = layer.entries.pop(name).origin, _word(name)
+        near = nearest(word, keys)
+        what = f"there is no key {word} in a plan" + (f"; did you mean {near}?" if near else "")
+        do = f"write {near}" if near else f"use one of: {', '.join(keys)}"
+        problems.setdefault(word, Problem(what, origin, do))
+    return list(problems.values())
 
 
 def _empty_axes(layer: Layer) -> list[Problem]:

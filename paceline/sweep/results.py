@@ -136,7 +136,7 @@ def read_trial(
     last = max((step for step in (last, rows[-1]["step"] if rows else None) if step is not None), default=None)
     losses = _losses(rows, span.window)
     evaluated = _last_evaluation(run)
-    measured = {
+    measured: dict[str, Any] = {
         "last_step": last,
         "final_loss": _number(rows[-1].get("loss")) if rows else None,
         "samples": rows[-1].get("samples") if rows else None,
@@ -187,7 +187,8 @@ def _counted(rows: Sequence[Row], span: TrialSpan, began: float) -> _Counted | N
 
 def _pace(counted: _Counted, span: TrialSpan) -> dict[str, Any]:
     last = counted.rows[-1]
-    windows, window_step_ms = [], []
+    windows: list[float] = []
+    window_step_ms: list[float] = []
     step, began, samples = counted.step, counted.began, counted.samples
     for row in counted.rows:
         if row["step"] - step < span.window and not (row is last and not windows):
@@ -237,7 +238,8 @@ def _status(run: Run, rows: Sequence[Row], counted: _Counted | None, span: Trial
         return "diverged", f"the loss is not a number at step {rows[-1]['step']:,}"
     if counted is None:
         return "failed", f"it reported no step after the warm-up of {span.warmup_steps} steps"
-    if rows[-1]["step"] < span.total:
+    # A script that tells every tenth step ends between two lines.
+    if rows[-1]["step"] < span.total and rows[-1]["step"] + (rows[-1].get("window_steps") or 1) <= span.total:
         return "failed", f"it ended by itself after step {rows[-1]['step']:,}; {span.total:,} were asked for"
     return "ok", ""
 

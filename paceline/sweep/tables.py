@@ -39,6 +39,16 @@ def write_outputs(sweep: Sweep, described: Described) -> None:
         _write_best(sweep, described)
         write_text(root / "summary.md", render_summary(described))
         write_text(root / "sweep.json", json.dumps(finite(described), indent=1, default=str) + "\n")
+    _write_report(root, is_owned=described["state"] == "running")
+
+
+def _write_report(root: Path, *, is_owned: bool) -> None:
+    """The page about the sweep, from the files that were just written, as `paceline report` makes it."""
+    from paceline.reports.sweep_facts import read_sweep_facts
+    from paceline.reports.sweep_page import build_sweep_page
+    from paceline.reports.writing import write_page
+
+    write_page(build_sweep_page(read_sweep_facts(root, is_owned), root), root)
 
 
 def _write_best(sweep: Sweep, described: Described) -> None:
@@ -183,7 +193,9 @@ def _table(rows: Sequence[Mapping[str, Any]], delimiter: str = ",") -> str:
     writer.writeheader()
     for row in rows:
         # A reason may have several lines; a row is one.
-        writer.writerow({key: " ".join(value.split()) if isinstance(value, str) else value for key, value in row.items()})
+        writer.writerow(
+            {key: " ".join(value.split()) if isinstance(value, str) else value for key, value in row.items()}
+        )
     return buffer.getvalue()
 
 

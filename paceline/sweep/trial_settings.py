@@ -62,7 +62,11 @@ def plan_trial(case: Case, plan: Plan, assignment: Assignment, reference_batch: 
 def _settings(case: Case, plan: Plan, assignment: Assignment, span: TrialSpan) -> Mapping[str, Any]:
     log_every = math.gcd(span.warmup_steps, span.window, _LOG_EVERY) if span.warmup_steps else 1
     seed = case.job.config.run.seed + assignment.round - 1
-    common = {"train.max_steps": span.total, "telemetry.log_every": min(log_every, span.total), "run.seed": seed}
+    common: dict[str, Any] = {
+        "train.max_steps": span.total,
+        "telemetry.log_every": min(log_every, span.total),
+        "run.seed": seed,
+    }
     if plan.config.recipe == COMMAND:
         return common
     common |= _SHORT | {"train.epochs": None}

@@ -14,7 +14,7 @@ from paceline.playbook.preview import check_play, describe_play
 from paceline.playbook.selection import select
 from paceline.playbook.stage import Stage
 from paceline.recipes.job import load_job
-from paceline.recipes.registry import BUILT_IN
+from paceline.recipes.registry import BUILT_IN, find_recipe
 from tests.architecture.rooms import PACKAGE, ROOT
 
 FILES = sorted(path for path in (PACKAGE / "configs").rglob("*") if path.is_file())
@@ -48,7 +48,7 @@ def test_nothing_else_lies_there() -> None:
     assert [path for path in FILES if path not in (*CONFIGS, *PLAYBOOKS)] == []
 
 
-@pytest.mark.parametrize("name", sorted(BUILT_IN))
+@pytest.mark.parametrize("name", sorted(name for name in BUILT_IN if find_recipe(name).foreign is None))
 def test_every_recipe_has_a_file_of_its_name(name: str) -> None:
     job = load_job(name, environ={})
     assert job.recipe.name == job.config.recipe == name

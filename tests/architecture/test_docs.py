@@ -17,6 +17,8 @@ import yaml
 from paceline.cli.app import COMMANDS, LazyGroup, build_app, load_command
 from paceline.cli.arguments import launch_flags
 from paceline.recipes.job import load_job
+from paceline.sweep.matrix import build_matrix
+from paceline.sweep.plan import load_plan
 from tests.architecture.rooms import PACKAGE, ROOT
 
 DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -88,7 +90,11 @@ def check_line(line: str) -> None:
     if words[0] == "paceline":
         given = parse_command(words[1:])
         if given["command"] in ("train", "explain"):
-            load_job(given["target"], given["overrides"] or [], launch_flags(given["nproc"], given["gpus"]), environ={})
+            if not given["target"].endswith("/best.yaml"):  # which a sweep writes
+                flags = launch_flags(given["nproc"], given["gpus"])
+                load_job(given["target"], given["overrides"] or [], flags, environ={})
+        if given["command"] == "sweep":
+            build_matrix(load_plan(given["plan"], given["overrides"] or []))
     elif words[0] == "make":
         assert {word for word in words[1:] if "=" not in word} <= TARGETS
     elif words[0] == "torchrun":
@@ -125,6 +131,8 @@ def test_a_command_in_a_block_parses_and_its_keys_exist(place: Path, document: s
         "paceline explain other.yaml",
         "paceline trian sasrec",
         "paceline prepare movilens",
+        "paceline sweep buckets.yaml axes.parallel.bucket=[1]",
+        "paceline sweep buckets.yaml --dry",
         "paceline prepare movielens --form ml-1m.zip",
         "make coffee",
         "torchrun --processes 2 -m paceline.worker sasrec",
@@ -250,4 +258,6 @@ def test_every_file_of_a_run_is_documented() -> None:
 
 
 def test_the_shown_yaml_is_yaml(place: Path) -> None:
-    assert [yaml.safe_load(path.read_text())["recipe"] for path in place.glob("*.yaml")] == ["sasrec"]
+    found = {path.name: yaml.safe_load(path.read_text())["recipe"] for path in place.glob("*.yaml")}
+    assert found == {"mine.yaml": "sasrec", "buckets.yaml": "sasrec", "mine-plan.yaml": "command"}
+    assert len(build_matrix(load_plan(place / "mine-plan.yaml")).cases) == 3

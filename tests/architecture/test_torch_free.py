@@ -11,7 +11,20 @@ import pytest
 
 from tests.architecture.rooms import PACKAGE, module_names
 
-ROOMS = ("errors", "files", "parentage", "telemetry", "config", "workload", "launch", "reports", "preflight", "sweep", "playbook", "cli")
+ROOMS = (
+    "errors",
+    "files",
+    "parentage",
+    "telemetry",
+    "config",
+    "workload",
+    "launch",
+    "reports",
+    "preflight",
+    "sweep",
+    "playbook",
+    "cli",
+)
 pytestmark = pytest.mark.timeout(120)
 
 IMPORT_ALL = """
@@ -97,6 +110,7 @@ def test_the_engine_would_be_noticed() -> None:
         ("--help", "Commands:"),
         ("prepare movielens --help", "--from FILE"),
         ("train --help", "KEY=VALUE"),
+        ("sweep --help", "PLAN"),
         ("play --help", "PLAYBOOK"),
         ("play p0-p3 launch.gpus=[] --dry-run", "P2 (train)"),
         ("stop --help", "RUN"),

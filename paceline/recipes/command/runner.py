@@ -59,6 +59,7 @@ class Runner:
         self._world_size = entry.world_size
         self._asked: str | None = None
         """why the script is to end"""
+        self._lingers_until: float | None = None
         self._given_up = 0.0
         self._rest = b""
         for name, reason in job.idle(job.given):
@@ -111,6 +112,8 @@ class Runner:
                     self._ask(request.reason)
                 elif time.monotonic() - began > limit_s:
                     self._ask("max_hours")
+                elif self._lingers_until is not None and time.monotonic() > self._lingers_until:
+                    self._ask("max_steps")
                 self._press(script)
 
     def _take(self, descriptor: int, log: object) -> bool:
@@ -132,9 +135,17 @@ class Runner:
             step = self._lines.read(text, now)
             if step is not None:
                 self._pulse.beat(step, "step")
-                if self._config.train.max_steps is not None and step >= self._config.train.max_steps:
-                    self._ask("max_steps")
+                self._reach(step)
         return bool(data)
+
+    def _reach(self, step: int) -> None:
+        """At its last step a script may still have something to say; one that goes on beyond it has not."""
+        last = self._config.train.max_steps
+        if last is not None and step > last:
+            self._ask("max_steps")
+        elif last is not None and step == last and self._lingers_until is None:
+            grace_s: float = value_at(self._config, "command.stop_grace_s")
+            self._lingers_until = time.monotonic() + grace_s
 
     def _ask(self, reason: str) -> None:
         self._asked = self._asked or reason

@@ -109,7 +109,7 @@ def check_metrics(config: RunConfig) -> list[Problem]:
     metrics: dict[str, str] = value_at(config, "command.metrics")
     for name, pattern in metrics.items():
         where = f"command.metrics.{name}"
-        if name in _OURS or name in VALIDATION_COLUMNS and name not in READABLE or not name.isidentifier():
+        if name in _OURS or (name in VALIDATION_COLUMNS and name not in READABLE) or not name.isidentifier():
             problems.append(Problem(f"{name} is not a name for a metric", where, "choose another word"))
             continue
         try:
