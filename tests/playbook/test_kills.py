@@ -115,7 +115,11 @@ def test_ctrl_c_reaches_the_command_once_and_the_same_command_goes_on(start: Sta
     assert process.returncode == 130
     assert "the same command goes on" in errors
     record = read_json(out / "playbook.json")
-    assert (record["state"], record["phases"][0]["state"], record["phases"][0]["reason"]) == ("stopped", "stopped", "by Ctrl-C")
+    assert (record["state"], record["phases"][0]["state"], record["phases"][0]["reason"]) == (
+        "stopped",
+        "stopped",
+        "by Ctrl-C",
+    )
 
 
 class Asked:

@@ -153,7 +153,9 @@ def test_a_directory_that_is_not_ours_or_not_free(play: Run, tmp_path: Path, cal
         play()
     holder.release()
     assert calls() == []
-    (out / "playbook.json").write_text('{"v": 1, "name": "other", "about": "", "playbook": "", "argv": [], "created": 0, "phases": []}')
+    (out / "playbook.json").write_text(
+        '{"v": 1, "name": "other", "about": "", "playbook": "", "argv": [], "created": 0, "phases": []}'
+    )
     with pytest.raises(UsageError, match="of the playbook other"):
         play()
     (out / "playbook.json").write_text("{")

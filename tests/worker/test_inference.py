@@ -66,7 +66,9 @@ def test_a_model_that_cannot_be_compiled(trained: Trained, monkeypatch: pytest.M
     assert "the export itself is whole" in caught.value.problems[0].do
 
 
-def test_one_line_of_json(trained: Trained, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_line_of_json(
+    trained: Trained, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(model, "die_with_agent", lambda: None)
     assert model.main(["compiled", str(trained.root)]) == 0
     assert json.loads(capsys.readouterr().out)["equal"] is True
