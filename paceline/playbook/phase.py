@@ -127,6 +127,10 @@ class Phase(Section, ABC):
     def read(self, work: Work) -> Outcome:
         """What the command left."""
 
+    def find_unfinished(self, work: Work) -> str | None:
+        """Why the work is not done, although its command ended well; None: it is."""
+        return None
+
     def wins_by(self) -> tuple[str, ...]:
         """The keys that a winner of this phase has values for; empty where it has no winner."""
         return ()

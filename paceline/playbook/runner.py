@@ -8,6 +8,7 @@ directory of its own). Its gate is judged anew each time, so that another gate n
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import time
@@ -26,6 +27,7 @@ from paceline.playbook.gate import Judged, judge
 from paceline.playbook.pages import write_pages
 from paceline.playbook.phase import Phase, Work
 from paceline.playbook.preview import show_command
+from paceline.playbook.results import Outcome
 from paceline.playbook.stage import Links, Stage
 from paceline.playbook.state import (
     DONE,
@@ -119,11 +121,11 @@ class Play:
             self._say(f"{name}: {note}")
         work = self._plan_or_again(entry, phase, used, links)
         entry.uses = used.to_record(self._playbook.by_hand(name))
-        if entry.has_run:
-            self._say(f"{name}: done already ({entry.place or 'no command'})")
-        else:
-            self._do(record, entry, work, signals)
-        entry.take(phase.read(work), self._root)
+        outcome = self._look_back(entry, phase, work) if entry.has_run else None
+        if outcome is None:
+            self._do(record, entry, phase, work, signals)
+            outcome = _read(phase, work, entry)
+        entry.take(outcome, self._root)
         judged = self._judge(record, entry, phase)
         entry.gate = [each.to_record() for each in judged]
         failed = [each for each in judged if not each.is_met]
@@ -153,8 +155,21 @@ class Play:
         entry.command, entry.place = show_command(work), relative(work.place, self._root)
         return work
 
-    def _do(self, record: PlayRecord, entry: PhaseRecord, work: Work, signals: OperatorSignals) -> None:
+    def _look_back(self, entry: PhaseRecord, phase: Phase, work: Work) -> Outcome | None:
+        """What a phase that has run left; None where that is gone, and it has to be run again."""
+        try:
+            outcome = _read(phase, work, entry)
+        except PacelineError as error:
+            self._say(f"{entry.name}: run again, because what it left cannot be read ({error.problems[0].what})")
+            entry.has_run = False
+            return None
+        self._say(f"{entry.name}: done already ({entry.place or 'no command'})")
+        return outcome
+
+    def _do(self, record: PlayRecord, entry: PhaseRecord, phase: Phase, work: Work, signals: OperatorSignals) -> None:
         """Runs the command of a phase; raises where it did not end well."""
+        if signals.asked is not None:
+            raise self._stopped(record, entry, f"by {WORDS[signals.asked]}, before it began")
         entry.state, entry.reason, entry.tail = RUNNING, "", []
         entry.attempts, entry.started = entry.attempts + 1, time.time()
         with storage_errors(self._root):
@@ -172,21 +187,30 @@ class Play:
         entry.seconds += time.monotonic() - began
         entry.exit_code = ended.exit_code
         if signals.asked is not None:
-            entry.state, entry.reason = STOPPED, f"by {WORDS[signals.asked]}"
-            self._save(record)
-            do = "the same command goes on where it was"
-            raise Interrupted(f"the playbook was stopped in {entry.name}", str(self._root), do)
+            raise self._stopped(record, entry, f"by {WORDS[signals.asked]}")
         if ended.exit_code != 0:
+            with contextlib.suppress(PacelineError):  # there need not be any
+                entry.take(_read(phase, work, entry), self._root)
             raise self._failure(entry, ended)
+        why = phase.find_unfinished(work)
+        if why is not None:
+            raise self._stopped(record, entry, why)
         entry.has_run = True
         self._save(record)
+
+    def _stopped(self, record: PlayRecord, entry: PhaseRecord, why: str) -> Interrupted:
+        entry.state, entry.reason = STOPPED, why
+        self._save(record)
+        do = "the same command goes on where it was"
+        return Interrupted(f"the playbook was stopped in {entry.name} ({why})", str(self._root), do)
 
     def _failure(self, entry: PhaseRecord, ended: Ended) -> PacelineError:
         """What ended the phase, with the exit code of its command."""
         code = ended.exit_code
         entry.state, entry.tail = FAILED, ended.tail
         how = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
-        said = next((line for line in ended.tail if line.strip()), "")
+        failed = (f"{row['what']}, {row['value']}" for row in entry.evidence if row["what"].endswith(": fail"))
+        said = next((line for line in ended.tail if line.strip()), "") or next(failed, "")
         entry.reason = f"its command {how}" + (f": {said}" if said else "")
         do = "mend what it says above; the same command goes on with this phase"
         error = PacelineError(f"{entry.name} failed: {entry.reason}", entry.command, do)
@@ -219,6 +243,15 @@ class Play:
     def _save(self, record: PlayRecord) -> None:
         self._store.save(record)
         write_pages(record, self._root)
+
+
+def _read(phase: Phase, work: Work, entry: PhaseRecord) -> Outcome:
+    """What the command left; a typed error where that is not what it should be."""
+    try:
+        return phase.read(work)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        what = f"what {entry.name} left cannot be read ({type(error).__name__}: {error})"
+        raise PacelineError(what, str(work.place), "look at what lies there, or choose another --out DIR") from error
 
 
 def _machine() -> dict[str, Any]:

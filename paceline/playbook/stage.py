@@ -9,7 +9,7 @@ from pathlib import Path
 from paceline.playbook.phase import Scene
 from paceline.playbook.playbook import Playbook
 from paceline.playbook.selection import Selection
-from paceline.playbook.state import PlayRecord
+from paceline.playbook.state import DONE, PlayRecord
 from paceline.playbook.winner import Used
 
 Links = Mapping[str, Mapping[str, Path]]
@@ -33,13 +33,13 @@ class Stage:
         return Scene(name, self.root / name, number, config, settings, tuple(used.values), links, cases, baseline)
 
     def links(self, record: PlayRecord | None) -> dict[str, dict[str, Path]]:
-        """What the phases that have run have left."""
+        """What the phases have left that have run and passed their gates."""
         if record is None:
             return {}
         return {
             phase.name: {word: self.root / path for word, path in phase.links.items()}
             for phase in record.phases
-            if phase.has_run and phase.links
+            if phase.state == DONE and phase.links
         }
 
     def expected(self, name: str) -> list[str]:

@@ -13,6 +13,7 @@ from typing import Any
 
 from paceline.errors import UsageError
 from paceline.files import read_json
+from paceline.telemetry.layout import RunLayout
 
 RECORD, BEST = "sweep.json", "best.yaml"
 _FAILED = ("failed", "timeout")
@@ -56,8 +57,11 @@ class Swept:
     device_s: float = 0.0
 
     @property
-    def best(self) -> Path:
-        return self.record.parent / BEST
+    def links(self) -> dict[str, Path]:
+        """What later phases and the page look for."""
+        root = self.record.parent
+        links = {"best": root / BEST, "sweep": root, "report": RunLayout(root).report_page}
+        return {word: path for word, path in links.items() if path.exists()}
 
     @property
     def num_trials(self) -> int:

@@ -121,7 +121,7 @@ def find_used(playbook: Playbook, name: str, links: Links, expected: Sequence[st
 def _nothing(name: str, words: Sequence[str], wanted: Sequence[str], missing: Sequence[str]) -> UsageError:
     source = words[-1].partition(".")[0]
     some = "" if len(missing) == len(wanted) else f", and {', '.join(missing)} not given by hand"
-    what = f"{name} takes its settings from {' or '.join(words)}, and {source} has not been run here{some}"
+    what = f"{name} takes its settings from {' or '.join(words)}, and {source} has not been done here{some}"
     keys = " ".join(f"{name}.{key}=…" for key in wanted)
     do = f"run {source}, too; or name a winner with {source}.best=FILE (a sweep's best.yaml)"
     if all(word.endswith(".best") for word in words):

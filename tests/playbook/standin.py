@@ -1,7 +1,7 @@
 """Stands for `paceline` in a playbook's child processes: the same files as train, sweep and the others leave, without torch.
 
 HOLD=<word>:<count> in the environment makes it wait, for ever, after so many trials (sweep) or steps (train): somebody kills it there.
-FAIL=<word> makes that command end with exit code 4. Every call is noted in the file that CALLS names.
+FAIL=<word> makes that command end with exit code 4; `trial`, `stop` and `unfit` are other ways to end. Every call is noted in the file that CALLS names.
 """
 
 from __future__ import annotations
@@ -49,6 +49,9 @@ def train(target: str, words: list[str], out: Path) -> int:
         table.write(row | {"samples_per_s": 100.0 + step, "step_ms": 10.0, "memory_gib": 0.5})
         lines.write_record({"step": step, "attempt": claim.attempt})
         hold("train", step)
+    if os.environ.get("FAIL") == "stop":
+        claim.finish("stopped", "stop_command", STEPS, 0)
+        return 0
     if os.environ.get("FAIL") == "train":
         claim.finish("failed", "RankLostError", STEPS, 4)
         print("RankLostError: rank 1 died", file=sys.stderr)
@@ -120,7 +123,14 @@ def main(arguments: list[str]) -> int:
         return sweep(words[0], out)
     if command == "preflight":
         found = {"name": "open files", "status": "warn", "found": "256", "remedy": "ulimit -n 65536"}
-        print(json.dumps({"status": "warn", "checks": [found, {"name": "disk", "status": "ok", "found": "fine"}]}))
+        is_fit = os.environ.get("FAIL") != "unfit"
+        disk = (
+            {"name": "disk", "status": "ok", "found": "fine"}
+            if is_fit
+            else {"name": "disk", "status": "fail", "found": "full"}
+        )
+        print(json.dumps({"status": "warn", "checks": [found, disk]}))
+        return 0 if is_fit else 3
     if command == "evaluate":
         row = {"split": "test", "metric": "ndcg_10", "value": 0.3, "logged": 0.3, "equal": True}
         print(json.dumps({"rows": [row]}))

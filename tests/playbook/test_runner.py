@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -9,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from paceline.config.source import read_layer
-from paceline.errors import GateError, OccupiedError, PacelineError, UsageError
+from paceline.errors import GateError, Interrupted, OccupiedError, PacelineError, UsageError
 from paceline.files import Lock, read_json
 from paceline.playbook.state import PlayRecord
 from paceline.telemetry.reader import read_run
@@ -102,6 +103,38 @@ def test_a_command_that_fails_ends_it_with_its_exit_code(
     # It goes on by the training's own resume; what failed before is counted, and the gate says so.
     with pytest.raises(GateError, match="failures = 1"):
         play()
+
+
+def test_what_did_not_pass_is_not_used_and_what_is_gone_is_made_again(
+    play: Run, calls: Calls, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(GateError):
+        play("P1.gate=num_cases > 9", start="P1")
+    with pytest.raises(UsageError, match="P1 has not been done here"):
+        play(start="P2")
+    play(start="P1")
+    shutil.rmtree(tmp_path / "out" / "P2" / "run")
+    before = len(calls())
+    play(start="P1")
+    assert "P2: run again, because what it left cannot be read (not a run directory" in capsys.readouterr().out
+    assert [call[0] for call in calls()[before:]] == ["train"]
+
+
+def test_a_run_that_somebody_stopped_is_not_done(play: Run, calls: Calls, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FAIL", "stop")
+    with pytest.raises(Interrupted, match="the run was stopped: stop_command") as caught:
+        play(phases="P0")
+    assert caught.value.exit_code == 130
+    monkeypatch.delenv("FAIL")
+    assert play(phases="P0").phase("P0").attempts == 2
+
+
+def test_a_machine_that_is_not_fit(play: Run, calls: Calls, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("FAIL", "unfit")
+    with pytest.raises(PacelineError, match="disk: fail, full") as caught:
+        play(text=BOTH, phases="look")
+    assert caught.value.exit_code == 3
+    assert read_json(tmp_path / "out" / "playbook.json")["phases"][0]["results"]["failures"] == 1
 
 
 def test_a_failed_trial_is_counted(play: Run, calls: Calls, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -60,7 +60,7 @@ def test_a_winner_by_hand(written: Written, tmp_path: Path) -> None:
     assert find_used(by_keys, "final", {}).source == ""
     with pytest.raises(UsageError, match=r"model\.heads not given by hand"):
         find_used(written(BOOK, "final.model.blocks=1"), "final", {})
-    with pytest.raises(UsageError, match="B has not been run here") as caught:
+    with pytest.raises(UsageError, match="B has not been done here") as caught:
         find_used(written(BOOK), "final", {})
     assert "B.best=FILE" in caught.value.problems[0].do
     assert "final.model.blocks=… final.model.heads=…" in caught.value.problems[0].do

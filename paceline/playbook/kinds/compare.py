@@ -90,7 +90,7 @@ class Compare(Phase):
             results |= {f"{arm}.{name}": getattr(case, name) if case else None for name in _NUMBERS}
         a, b = results["a.samples_per_s"], results["b.samples_per_s"]
         results["speed_up"] = b / a - 1 if isinstance(a, float) and isinstance(b, float) and a else None
-        return Outcome(results, swept_evidence(swept), {"best": swept.best, "sweep": work.place})
+        return Outcome(results, swept_evidence(swept), swept.links)
 
     def criteria(self, results: Mapping[str, Any]) -> list[tuple[str, str]]:
         return speed_up_criteria(self.min_speed_up)

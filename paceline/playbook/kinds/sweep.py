@@ -86,7 +86,7 @@ class Sweep(Phase):
 
     def read(self, work: Work) -> Outcome:
         swept = read_swept(work.place)
-        return Outcome(swept_results(swept), swept_evidence(swept), {"best": swept.best, "sweep": work.place})
+        return Outcome(swept_results(swept), swept_evidence(swept), swept.links)
 
     def criteria(self, results: Mapping[str, Any]) -> list[tuple[str, str]]:
         return speed_up_criteria(self.min_speed_up)

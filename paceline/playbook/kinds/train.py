@@ -65,6 +65,11 @@ class Train(Phase):
         job.check(Facts(placement.world_size, placement.num_gpus))
         job.identity()  # reads the data, or says what is wrong with it
 
+    def find_unfinished(self, work: Work) -> str | None:
+        """`paceline stop` and stop.max_hours end a run with exit code 0, before its length."""
+        run = read_run(work.place).run
+        return f"the run was {run.state}: {run.reason}" if run.state != "finished" else None
+
     def read(self, work: Work) -> Outcome:
         run = read_run(work.place)
         evidence = [Evidence(*row) for row in result_rows(run)]
