@@ -16,7 +16,7 @@ from typing import Any
 
 from paceline.config.dump import dump_config
 from paceline.files import LineWriter, read_records, write_json, write_text
-from paceline.launch.claim import AlreadyFinished, claim_run
+from paceline.launch.claim import AlreadyFinished, Claim, claim_run
 from paceline.recipes.job import load_job
 from paceline.sweep.matrix import Case, build_matrix
 from paceline.sweep.plan import load_plan
@@ -39,6 +39,13 @@ def train(target: str, words: list[str], out: Path) -> int:
     claim = claim_run(out, job.describe_run(sys.argv, identity), 2)
     if isinstance(claim, AlreadyFinished):
         return 0
+    try:
+        return _train(claim, out)
+    finally:
+        claim.release()
+
+
+def _train(claim: Claim, out: Path) -> int:
     progress = out / "steps.jsonl"
     begun = len(read_records(progress))
     events = EventLog(claim.layout.events, "rank 0", claim.attempt)
@@ -49,6 +56,8 @@ def train(target: str, words: list[str], out: Path) -> int:
         table.write(row | {"samples_per_s": 100.0 + step, "step_ms": 10.0, "memory_gib": 0.5})
         lines.write_record({"step": step, "attempt": claim.attempt})
         hold("train", step)
+    table.close()
+    lines.close()
     if os.environ.get("FAIL") == "stop":
         claim.finish("stopped", "stop_command", STEPS, 0)
         return 0
@@ -60,7 +69,9 @@ def train(target: str, words: list[str], out: Path) -> int:
     for split in ("validation", "test"):
         row = {"attempt": claim.attempt, "step": STEPS, "split": split, "num_samples": 9, "hr_10": 0.5, "ndcg_10": 0.3}
         validation.write(row)
+    validation.close()
     events.write("baseline", split="test", name="popularity", num_samples=9, metrics={"ndcg_10": 0.1, "hr_10": 0.2})
+    events.close()
     claim.finish("finished", "length", STEPS, 0)
     return 0
 
@@ -74,6 +85,7 @@ def sweep(plan_file: str, out: Path) -> int:
         status = "failed" if os.environ.get("FAIL") == "trial" and number == 2 else "ok"
         lines.write_record({"case": case.name, "status": status, "pid": os.getpid()})
         hold("sweep", number)
+    lines.close()
     records = read_records(out / "ledger.jsonl")
     statuses = {record["case"]: record["status"] for record in records}
     order = [case for case in reversed(matrix.cases) if statuses[case.name] == "ok"]
