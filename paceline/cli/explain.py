@@ -8,8 +8,10 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shlex
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -115,18 +117,21 @@ def explain(job: Job, with_sizes: bool) -> Explanation:
         job.check(Facts(world_size, num_gpus))
     with explanation.collecting():
         root = str(job.default_root(job.identity()))
-    if with_sizes and not explanation.errors:
+    foreign = job.recipe.foreign
+    if with_sizes and not explanation.errors and foreign is None:
         with explanation.collecting(), waiting("counting parameters and samples in a worker process"):
             explanation.sizes = ask_sizes(job.target, job.overrides)
     num_samples = explanation.sizes["num_train"] if explanation.sizes else None
     if num_samples:
         with explanation.collecting():
             job.check(Facts(world_size, num_gpus, num_samples))
-    explanation.follows = [
-        Consequence("world size", world_size, _world_text(job, world_size, num_gpus)),
-        *plan_consequences(job.config, world_size, num_samples),
-        *_sizes(explanation.sizes),
-    ]
+    explanation.follows = [Consequence("world size", world_size, _world_text(job, world_size, num_gpus))]
+    if foreign is None:
+        explanation.follows += plan_consequences(job.config, world_size, num_samples)
+        explanation.follows += _sizes(explanation.sizes)
+    elif not explanation.errors:
+        argv = foreign.argv(job.config, Path(root or ""), world_size)
+        explanation.follows.append(Consequence("command", shlex.join(argv), shlex.join(argv)))
     if root is not None:
         explanation.follows.append(Consequence("run directory", root, root))
     explanation.idle = job.idle(job.given)

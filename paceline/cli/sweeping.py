@@ -9,20 +9,22 @@ from pathlib import Path
 
 from paceline.cli.asking import can_ask
 from paceline.cli.sizes import ask_sizes
+from paceline.config.contradictions import Facts
 from paceline.errors import ConfigError
 from paceline.launch.hardware import list_gpus, visible_tokens
 from paceline.launch.signals import OperatorSignals
 from paceline.sweep.driver import Driver
 from paceline.sweep.dry_run import describe_dry_run
-from paceline.sweep.evidence import RaceSettings
+from paceline.sweep.evidence import Assignment, RaceSettings
 from paceline.sweep.fingerprint import describe_surroundings
-from paceline.sweep.grid import Racer
 from paceline.sweep.journal import Journal
 from paceline.sweep.matrix import Matrix, batch_of, build_matrix
 from paceline.sweep.opening import open_sweep
 from paceline.sweep.outcome import Ending, Sweep
 from paceline.sweep.plan import COMMAND, STEP_TIME, THROUGHPUT, Plan, load_plan
+from paceline.sweep.racer import Racer
 from paceline.sweep.trial import Slot, build_slots
+from paceline.sweep.trial_settings import plan_trial
 
 EXIT_CODES = {"finished": 0, "failed": 4, "stopped": 130}
 
@@ -38,6 +40,7 @@ def sweep(path: str, overrides: Sequence[str], out: Path | None, dry_run: bool, 
     unit = _unit(matrix)
     surroundings = describe_surroundings(case.job for case in matrix.cases)
     whole = Sweep(plan, matrix, root, surroundings, settings, unit, sys.argv)
+    _check_trials(whole)
     if dry_run:
         print("\n".join(describe_dry_run(whole)))
         return 0
@@ -66,6 +69,14 @@ def _conclude(sweep: Sweep, ending: Ending, journal: Journal) -> int:
     if ending.state == "finished" and not best.exists():
         return 4
     return EXIT_CODES[ending.state]
+
+
+def _check_trials(sweep: Sweep) -> None:
+    """What would be refused at the start of a trial is refused now."""
+    batch = batch_of(sweep.matrix.case(sweep.matrix.baseline))
+    for case in sweep.matrix.cases:
+        trial = plan_trial(case, sweep.plan, Assignment(case.name, 1, sweep.settings.steps), batch)
+        trial.job.check(Facts(case.placement.world_size, case.placement.num_gpus))
 
 
 def _settings(plan: Plan, direction: str) -> RaceSettings:

@@ -191,8 +191,14 @@ def _check_length(config: RunConfig, given: _Given, facts: Facts) -> Iterator[Pr
         total = plan_length(train, facts.num_samples).total_steps
         lengths = ("train.epochs", "train.max_steps", "train.max_steps_per_epoch")
         keys = [key for key in lengths if value_at(config, key) is not None] or ["train.epochs"]
-    warmup = train.schedule.warmup_steps
-    if warmup and total is not None and warmup >= total:
+    warmup, horizon = train.schedule.warmup_steps, train.schedule.horizon
+    if horizon is not None and warmup >= horizon:
+        yield Problem(
+            f"the warm-up ({given.say('train.schedule.warmup_steps')}) is not shorter than {given.say('train.schedule.horizon')}",
+            given.where("train.schedule.warmup_steps", "train.schedule.horizon"),
+            "set a longer train.schedule.horizon, or a shorter warm-up",
+        )
+    elif warmup and horizon is None and total is not None and warmup >= total:
         yield Problem(
             f"the warm-up ({given.say('train.schedule.warmup_steps')}) is not shorter than the run, which has {total} steps",
             given.where("train.schedule.warmup_steps", *keys),

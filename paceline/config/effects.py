@@ -34,7 +34,7 @@ def find_idle(config: RunConfig, given: Collection[str]) -> Iterator[tuple[str, 
     if optimizer.weight_decay == 0:
         idle += [("train.optimizer.no_decay", "train.optimizer.weight_decay=0")]
     if schedule.kind == "constant":
-        idle += [("train.schedule.min_ratio", "train.schedule.kind=constant")]
+        idle += [(f"train.schedule.{name}", "train.schedule.kind=constant") for name in ("min_ratio", "horizon")]
     if schedule.kind != "step":
         idle += [
             (f"train.schedule.{name}", f"train.schedule.kind={schedule.kind}")

@@ -19,7 +19,7 @@ from paceline.config.sections import IDENTITY, NUMERICS, RunConfig
 
 DATA_DIGEST = "data.digest"
 INIT_WEIGHTS = "init.weights"
-_CAME_LATER = ("train.optimizer.ema",)
+_CAME_LATER = ("train.optimizer.ema", "train.schedule.horizon")
 """Not part of an identity where they are null: a run that began before there were any is still itself."""
 _FORK_MAY_CHANGE = (
     "train.optimizer.",

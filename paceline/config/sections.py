@@ -112,6 +112,9 @@ class Schedule(Section):
     min_ratio: float = key(
         0.0, "Learning rate at the end, as a fraction of the peak (linear, cosine, step).", IDENTITY, ge=0, le=1
     )
+    horizon: int | None = key(
+        None, "Optimizer steps that the schedule is laid out for; null: the length of the run.", IDENTITY, ge=1
+    )
     decay_every: int | None = key(None, "For kind step: optimizer steps between two decays.", IDENTITY, ge=1)
     decay_factor: float = key(0.1, "For kind step: the factor of each decay.", IDENTITY, gt=0, lt=1)
 

@@ -199,9 +199,10 @@ def _take_state(context: Context, start: Start, length: Length, objective: Objec
             "train.epochs and train.max_steps",
             "give a larger train.epochs or train.max_steps",
         )
+    horizon = context.config.train.schedule.horizon or length.total_steps
     if state.step == 0 or start.is_fork:
-        state.horizon = length.total_steps
-    elif state.horizon != length.total_steps and context.config.train.schedule.kind != "constant":
+        state.horizon = horizon
+    elif state.horizon != horizon and context.config.train.schedule.kind != "constant":
         context.events.write(
             "note",
             what=f"the schedule of the learning rate stays laid out for {state.horizon:,} steps",

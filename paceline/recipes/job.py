@@ -118,7 +118,7 @@ def shipped_names() -> list[str]:
 
 
 def _base(target: str) -> tuple[Recipe, Layer]:
-    names = sorted({*recipe_names(), *shipped_names()})
+    names = list(dict.fromkeys([*recipe_names(), *shipped_names()]))
     shipped = _SHIPPED / f"{target}.yaml"
     if target in names and not shipped.is_file():
         recipe = find_recipe(target)

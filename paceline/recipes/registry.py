@@ -29,8 +29,8 @@ _REPAIR = "repair or remove that package"
 
 
 def recipe_names() -> list[str]:
-    """Every recipe that can be found here."""
-    return sorted({*BUILT_IN, *_others()})
+    """Every recipe that can be found here; that for foreign scripts last, for it is nobody's example of a recipe."""
+    return sorted({*BUILT_IN, *_others()}, key=lambda name: (name == "command", name))
 
 
 def find_recipe(name: str) -> Recipe:

@@ -54,7 +54,7 @@ def ranking_chart(facts: SweepFacts) -> Lanes | None:
         ("point s4", "slower" if not facts.is_lower_better else "worse") if "slower" in verdicts else None,
         ("point s0", "undecided") if "undecided" in verdicts else None,
         (f"point s{_BAD}", "cannot win") if verdicts & {*WITHOUT_NUMBER} else None,
-        ("whisker s4", f"interval at {_confidence(facts)}"),
+        ("whisker s4", f"interval at {_confidence(facts)}") if any(lane.spans for lane in lanes) else None,
     ]
     if winner is None:
         legend = legend[1:]

@@ -65,8 +65,9 @@ class CaseFacts:
 
     @property
     def interval(self) -> tuple[float, float] | None:
+        """None where it is not known; one without width is that of a single trial, which says nothing about the spread."""
         low, high = self.value("low"), self.value("high")
-        return (low, high) if low is not None and high is not None else None
+        return (low, high) if low is not None and high is not None and low < high else None
 
     @property
     def is_complete(self) -> bool:

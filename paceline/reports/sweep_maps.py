@@ -13,7 +13,8 @@ from itertools import combinations
 from statistics import fmean
 from typing import Any
 
-from paceline.reports.amounts import is_finite, text
+from paceline.config.source import show
+from paceline.reports.amounts import is_finite
 from paceline.reports.chart import Chart, Series
 from paceline.reports.heat_map import Cell, HeatMap
 from paceline.reports.sweep_facts import CaseFacts, SweepFacts
@@ -47,7 +48,7 @@ def _effect(facts: SweepFacts, axis: str) -> float:
     for case in facts.cases:
         value = case.value("value")
         if value is not None:
-            groups.setdefault(text(case.values.get(axis)), []).append(value)
+            groups.setdefault(show(case.values.get(axis)), []).append(value)
     means = [fmean(group) for group in groups.values()]
     return max(means, default=0.0) - min(means, default=0.0)
 
@@ -68,13 +69,13 @@ def _heat_map(facts: SweepFacts, centre: CaseFacts, first: str, second: str) -> 
             cells[place] = Cell(value, "" if value is not None else case.verdict, outline)
     title = f"{down} and {across}"
     return HeatMap(
-        title, facts.unit, across, [text(each) for each in columns], down, [text(each) for each in rows], cells
+        title, facts.unit, across, [show(each) for each in columns], down, [show(each) for each in rows], cells
     )
 
 
 def _is_same(one: Any, other: Any) -> bool:
     """As JSON has them: true is not 1."""
-    return text(one) == text(other)
+    return show(one) == show(other)
 
 
 def _index(values: Sequence[Any], value: Any) -> int:

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import paceline
+from paceline.config.source import show
 from paceline.reports import sweep_tables
 from paceline.reports.amounts import counted, duration, figure, is_finite, moment, text
 from paceline.reports.lettering import plain
@@ -159,7 +160,7 @@ def _heat_maps(facts: SweepFacts) -> Iterator[Part]:
     centre = fixed_case(facts)
     if len(facts.axes) > 2 and centre is not None:
         whose = "the winner's values" if centre is facts.winner else "the values of the first of the ranking"
-        fixed = ", ".join(f"{axis}={text(centre.values.get(axis))}" for axis in facts.axes)
+        fixed = ", ".join(f"{axis}={show(centre.values.get(axis))}" for axis in facts.axes)
         yield Note(f"Axes that a map does not show are fixed at {whose}: {fixed}.")
 
 

@@ -72,7 +72,8 @@ def race_chart(facts: SweepFacts) -> Lanes | None:
     if any(not trial.counts for _, trial in ran):
         legend.append(("lost", "trial that has no number"))
     reach = max(spent, *(line.x for line in lines)) * 1.02 if lines else spent * 1.02
-    return Lanes("the race", "device-seconds spent by the sweep", lanes, lines, legend=legend, x_range=(0.0, reach))
+    title = "the race" if facts.part("plan").get("racing") is not False else "trials over time"
+    return Lanes(title, "device-seconds spent by the sweep", lanes, lines, legend=legend, x_range=(0.0, reach))
 
 
 def _told(trial: TrialFacts) -> str:
@@ -120,11 +121,14 @@ def race_table(facts: SweepFacts) -> Iterator[Part]:
 
 def costs(facts: SweepFacts) -> Iterator[Part]:
     """What was spent, and against what."""
-    spent = sum(trial.value("device_s") or 0.0 for trial in facts.trials)
-    starting = sum(trial.value("startup_s") or 0.0 for trial in facts.trials)
-    if not spent:
+    paid = [trial for trial in facts.trials if trial.value("device_s")]
+    spent = sum(trial.value("device_s") or 0.0 for trial in paid)
+    starting = sum(trial.value("startup_s") or 0.0 for trial in paid)
+    if not paid:
         return
-    words = f"{figure(spent)} device-seconds ({duration(spent)}) in {counted(len(facts.trials), 'trial')}"
+    words = f"{figure(spent)} device-seconds ({duration(spent)}) in {counted(len(paid), 'trial')}"
+    unknown = len(facts.trials) - len(paid)
+    words += f", and {unknown:,} whose cost is not known" if unknown else ""
     words += f"; start-ups took {figure(starting)} s" if starting else ""
     grid, repeats = (facts.part("costs").get(name) for name in ("full_grid_device_s", "full_grid_repeats"))
     if is_finite(grid) and grid > 0:

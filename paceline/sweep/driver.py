@@ -12,50 +12,28 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from collections.abc import Sequence
+from dataclasses import replace
 
 from paceline.config.source import show
 from paceline.errors import PacelineError, StorageError
 from paceline.files import storage_errors
 from paceline.launch.signals import OperatorSignals
-from paceline.sweep.evidence import Assignment, TrialResult, Verdict
+from paceline.sweep.evidence import Assignment
 from paceline.sweep.fingerprint import config_digest, trial_key
-from paceline.sweep.journal import Journal, duration
-from paceline.sweep.ledger import ENDED, Ledger, Order, Row, differences
+from paceline.sweep.journal import Journal
+from paceline.sweep.ledger import RESULTS, Ledger, Order, Row, differences
 from paceline.sweep.matrix import batch_of
-from paceline.sweep.outcome import Ending, Sweep, describe_sweep
+from paceline.sweep.outcome import Ending, Sweep
 from paceline.sweep.results import Measured, from_record, read_trial
+from paceline.sweep.running import Running, describe_progress, describe_result
+from paceline.sweep.scoreboard import Race, Scoreboard
 from paceline.sweep.tables import write_outputs, write_plan
-from paceline.sweep.trial import Slot, Trial, end_marked, read_tail, train_command
+from paceline.sweep.trial import Slot, Trial, clear_pulses, end_marked, read_tail, train_command
 from paceline.sweep.trial_settings import TrialPlan, plan_trial
 
 _POLL_S = 0.05
 _NO_ROOM_BYTES = 1 << 18
-
-
-class Race(Protocol):
-    """What the driver asks of whoever decides; see evidence.py."""
-
-    def next(self) -> Assignment | None: ...
-    def observe(self, result: TrialResult) -> None: ...
-    def verdicts(self) -> Mapping[str, Verdict]: ...
-
-
-@dataclass
-class _Running:
-    """A trial under way."""
-
-    row: Row
-    plan: TrialPlan
-    assignment: Assignment
-    trial: Trial
-    slot: Slot
-    num_devices: int
-    said_at: float
-    verdict: str | None = None
-    """what ended it, where that was not itself: timeout, interrupted"""
 
 
 class Driver:
@@ -73,21 +51,17 @@ class Driver:
         retry_failed: bool = False,
     ) -> None:
         self._sweep = sweep
-        self._race = race
+        self._scores = Scoreboard(race, sweep.settings)
         self._ledger = ledger
         self._journal = journal
         self._signals = signals
         self._free = list(slots)
-        self._running: list[_Running] = []
-        self._counted: set[int] = set()
-        self._history: list[dict[str, Any]] = []
+        self._running: list[Running] = []
         self._notes: list[str] = []
-        self._verdicts: Mapping[str, Verdict] = race.verdicts()
         self._retry_up_to = max((row.id for row in ledger.rows()), default=0) if retry_failed else 0
         self._failed: str | None = None
         self._batch = batch_of(sweep.matrix.case(sweep.matrix.baseline))
         self._data: dict[str, str] = {}
-        self._device_s = 0.0
 
     def run(self) -> Ending:
         """Until the race is decided, or somebody wants it to end."""
@@ -109,7 +83,7 @@ class Driver:
         held: Assignment | None = None
         while True:
             while self._free and not self._is_ending:
-                held = held or self._race.next()
+                held = held or self._scores.next()
                 if held is None or any(
                     (r.assignment.case, r.assignment.round) == (held.case, held.round) for r in self._running
                 ):
@@ -141,6 +115,7 @@ class Driver:
             return
         stuck = end_marked({self._mark(row) for row in left})
         for row in left:
+            clear_pulses(self._sweep.root / row.directory)
             self._ledger.finish(row.id, "interrupted", "its driver was killed", None)
             self._journal.say(f"trial {row.id} ({row.case}, round {row.round}) was interrupted; it is run again")
         if stuck:
@@ -158,8 +133,8 @@ class Driver:
         if known is not None and known.status not in ("ok", "stopped", "running") and known.id <= self._retry_up_to:
             self._ledger.supersede(known.id, f"{known.status}: {known.reason}; run again")
             known = None
-        if known is not None and known.status in ENDED:
-            self._observe(known, from_record(known.record or {"status": known.status}), assignment)
+        if known is not None and known.status in RESULTS:
+            self._scores.observe(known, from_record(known.record or {"status": known.status}), assignment)
             return
         self._tell_unlike(order)
         row = self._ledger.claim(order)
@@ -168,10 +143,11 @@ class Driver:
         command = train_command(self._sweep.plan.config.recipe, plan.words, root)
         with storage_errors(root):
             trial = Trial(command, root, log, self._mark(row), slot)
-        num_devices = max(1, case.placement.num_gpus)
-        self._running.append(_Running(row, plan, assignment, trial, slot, num_devices, time.monotonic()))
+        num_devices = len(slot.visible.split(",")) if slot.visible else max(1, case.placement.num_gpus)
+        ordinal = self._ordinal()
+        self._running.append(Running(ordinal, row, plan, assignment, trial, slot, num_devices, time.monotonic()))
         why = f" ({assignment.why})" if assignment.why else ""
-        self._journal.say(f"trial {row.id}{self._of()}: {case.name}, round {assignment.round}{why}")
+        self._journal.say(f"trial {ordinal}: {case.name}, round {assignment.round}{why}: {row.directory}")
 
     def _order(self, assignment: Assignment, plan: TrialPlan) -> Order:
         job, surroundings = plan.job, self._sweep.surroundings
@@ -193,14 +169,14 @@ class Driver:
     def _tell_unlike(self, order: Order) -> None:
         """Says, once for each reason, why an earlier result of the same case is not taken."""
         for row in self._ledger.rows():
-            if (row.case, row.round) != (order.case, order.round) or row.status not in ENDED or row.key == order.key:
+            if (row.case, row.round) != (order.case, order.round) or row.status not in RESULTS or row.key == order.key:
                 continue
             note = f"results of {' and '.join(differences(row, order))} are in the ledger and are not reused"
             if note not in self._notes:
                 self._notes.append(note)
                 self._journal.say(f"{note} (trial {row.id}: {row.case}, round {row.round})")
 
-    def _follow(self, running: _Running) -> None:
+    def _follow(self, running: Running) -> None:
         """One look at a trial: has it ended, must it be ended, is it time for a line about it?"""
         trial, config = running.trial, self._sweep.plan.config
         code = trial.poll()
@@ -224,30 +200,21 @@ class Driver:
         self._free.append(running.slot)
         self._end(running, trial.poll())
 
-    def _tell_progress(self, running: _Running) -> None:
-        if time.monotonic() - running.said_at < self._sweep.plan.config.progress_s:
-            return
-        running.said_at = time.monotonic()
-        trial, total = running.trial, running.plan.span.total
-        words = [f"trial {running.row.id}{self._of()}", running.assignment.case, f"step {trial.step or 0:,}/{total:,}"]
-        if trial.samples_per_s:
-            words.append(f"{trial.samples_per_s:,.0f} {self._sweep.unit}/s")
-        if trial.step and trial.first_step_at:
-            left_s = (time.time() - trial.first_step_at) / trial.step * (total - trial.step)
-            words.append(f"{duration(left_s)} left")
-        else:
-            words.append(f"starting, {duration(time.time() - trial.began)}")
-        self._journal.say("  ".join(words))
+    def _tell_progress(self, running: Running) -> None:
+        if time.monotonic() - running.said_at >= self._sweep.plan.config.progress_s:
+            running.said_at = time.monotonic()
+            self._journal.say(describe_progress(running, self._sweep.unit))
 
-    def _of(self) -> str:
-        """How many trials there may be, as far as the plan says."""
+    def _ordinal(self) -> str:
+        """Which trial comes next, of how many as far as the plan says."""
+        number = self._scores.num_observed + len(self._running) + 1
         repeats = self._sweep.settings.repeats
-        if repeats is None:
-            return ""
-        total = len(self._sweep.matrix.cases) * repeats
-        return f" of at most {total}" if self._sweep.settings.racing else f"/{total}"
+        total = len(self._sweep.matrix.cases) * (repeats or 0)
+        if not total:
+            return f"{number}"
+        return f"{number} of at most {total}" if self._sweep.settings.racing else f"{number}/{total}"
 
-    def _end(self, running: _Running, exit_code: int | None) -> None:
+    def _end(self, running: Running, exit_code: int | None) -> None:
         """The trial is over and nothing of it runs: what came of it?"""
         row, trial = running.row, running.trial
         if running.verdict == "interrupted":
@@ -266,12 +233,15 @@ class Driver:
             reason=reason,
             exit_code=exit_code,
         )
+        if measured.status == "failed" and running.trial.saw_memory_killer and "signal 9" in measured.reason:
+            reason = f"{measured.reason}; the kernel's out-of-memory killer was at work meanwhile"
+            measured = replace(measured, status="oom", reason=reason)
         if measured.status not in ("ok", "stopped"):
             self._check_room(row)
             measured = replace(measured, tail=tuple(read_tail(trial, self._sweep.plan.config.tail_lines)))
         self._ledger.finish(row.id, measured.status, measured.reason, measured.to_record())
-        self._tell_result(row, measured)
-        self._observe(self._ledger.row(row.id), measured, running.assignment)
+        self._tell_result(running, measured)
+        self._scores.observe(self._ledger.row(row.id), measured, running.assignment)
         self._write(Ending("running", "", tuple(self._notes)))
         if measured.status not in ("ok", "stopped") and self._sweep.plan.config.stop_on_error:
             self._failed = f"trial {row.id} ({row.case}) {measured.status}: {measured.reason}"
@@ -285,39 +255,13 @@ class Driver:
                 self._ledger.finish(row.id, "interrupted", "the disk was full", None)
             raise StorageError("the disk is full", str(self._sweep.root), do)
 
-    def _tell_result(self, row: Row, measured: Measured) -> None:
-        if measured.status in ("ok", "stopped"):
-            pace = f"{measured.samples_per_s:,.0f} {self._sweep.unit}/s" if measured.samples_per_s else ""
-            metric = f"{self._sweep.plan.config.objective} {measured.metric:.4g}" if measured.metric is not None else ""
-            words = "  ".join(filter(None, [pace, metric, f"{measured.duration_s:,.1f} s"]))
-            self._journal.say(f"trial {row.id} {measured.status}: {words}")
-            return
-        self._journal.say(f"trial {row.id} {measured.status}: {row.case}: {measured.reason}")
+    def _tell_result(self, running: Running, measured: Measured) -> None:
+        self._journal.say(describe_result(running, measured, self._sweep.unit, self._sweep.plan.config.objective))
         for line in measured.tail:
             self._journal.say(f"    {line}")
 
-    def _observe(self, row: Row, measured: Measured, assignment: Assignment) -> None:
-        """Hands a result to the race, and notes what it decided."""
-        self._race.observe(measured.result(assignment.case, assignment.round))
-        self._counted.add(row.id)
-        self._device_s += measured.device_s
-        before, self._verdicts = self._verdicts, self._race.verdicts()
-        decided = [
-            {"case": name, "was": before[name].verdict, "verdict": new.verdict, "evidence": new.evidence}
-            for name, new in self._verdicts.items()
-            if before[name].verdict != new.verdict
-        ]
-        entry = {"time": row.ended, "trial": row.id, "case": row.case, "round": row.round, "status": measured.status}
-        entry |= {
-            "steps": row.steps,
-            "value": measured.metric if measured.metric is not None else measured.samples_per_s,
-        }
-        self._history.append(entry | {"device_s": self._device_s, "why": assignment.why, "decided": decided})
-
     def _write(self, ending: Ending) -> None:
-        rows = self._ledger.rows()
-        described = describe_sweep(self._sweep, rows, self._counted, self._verdicts, self._history, ending)
-        write_outputs(self._sweep, described)
+        write_outputs(self._sweep, self._scores.describe(self._sweep, self._ledger.rows(), ending))
 
     def _end_all(self) -> None:
         for running in self._running:

@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from paceline.sweep.journal import duration
 from paceline.sweep.ledger import Ledger, Row
 from paceline.sweep.opening import LEDGER
-from paceline.sweep.outcome import GRID_REPEATS, Sweep
+from paceline.sweep.outcome import Sweep
+from paceline.sweep.power import LEAST_REPEATS
 
 _GUESSED_START_S = 10.0
 _GUESSED_STEP_S = 0.1
@@ -24,7 +25,7 @@ def describe_dry_run(sweep: Sweep) -> list[str]:
         where = f"{case.placement.num_gpus} GPUs" if case.placement.num_gpus else "CPU"
         lines.append(f"  {case.name}   {ranks} rank{'' if ranks == 1 else 's'}, {where}{mark}")
     settings = sweep.settings
-    repeats = settings.repeats or GRID_REPEATS
+    repeats = settings.repeats or LEAST_REPEATS
     given = f"repeats={repeats}" if settings.repeats else f"{repeats} repeats (repeats=auto; the noise will tell)"
     num = len(cases) * repeats
     how = "at most, racing ends what is decided" if settings.racing else "the full grid"

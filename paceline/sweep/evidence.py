@@ -36,6 +36,8 @@ class TrialResult:
     """samples_per_s of its non-overlapping windows; never taken for independent evidence"""
     device_s: float = 0.0
     """what it cost, start-up included: seconds × devices"""
+    devices: int = 1
+    """how many it had"""
     startup_s: float = 0.0
     """from its start to the first counted step: import, data, compilation, warm-up"""
     metric: float | None = None

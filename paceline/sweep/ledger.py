@@ -25,7 +25,7 @@ from typing import Any
 from paceline.errors import OccupiedError, PacelineError, StorageError, UsageError
 
 SCHEMA = 1
-ENDED = ("ok", "failed", "oom", "diverged", "timeout", "stopped")
+RESULTS = ("ok", "failed", "oom", "diverged", "timeout", "stopped")
 """Statuses of trials that count; `stopped` was ended early by the race."""
 _APART = ("interrupted", "superseded")
 """Statuses of trials that count for nothing: the driver or the operator ended it, or it was asked for anew."""

@@ -19,6 +19,7 @@ from paceline.config.source import show
 from paceline.errors import ConfigError, PacelineError, Problem
 from paceline.launch.placement import Placement, place_ranks
 from paceline.recipes.job import Job, load_job
+from paceline.sweep.fingerprint import config_digest
 from paceline.sweep.plan import COMMAND, STEP_TIME, THROUGHPUT, Plan
 
 _PARAMS = "params."
@@ -66,6 +67,7 @@ def build_matrix(plan: Plan) -> Matrix:
     if not kept:
         do = "remove a condition from exclude" if excluded else "give axes or cases"
         problems.append(Problem("the plan has no case", plan.origin("exclude", "axes", "cases"), do))
+    problems += _twins(cases, plan)
     if problems:
         raise ConfigError(problems=_once(problems))
     baseline = _baseline(cases, plan)
@@ -159,6 +161,18 @@ def _names(points: list[dict[str, Any]], plan: Plan) -> list[str]:
         what = f"two cases are the same: {twice[0]}"
         raise ConfigError(what, plan.origin("cases", "axes"), "keep one of them")
     return names
+
+
+def _twins(cases: list[Case], plan: Plan) -> list[Problem]:
+    """Cases that train alike under two names: one result would count for both."""
+    seen: dict[str, str] = {}
+    problems = []
+    for case in cases:
+        other = seen.setdefault(config_digest(case.job), case.name)
+        if other != case.name:
+            what = f"{other} and {case.name} are the same configuration"
+            problems.append(Problem(what, plan.origin("axes", "cases"), "keep one of them"))
+    return problems
 
 
 def _axes(points: list[dict[str, Any]]) -> dict[str, list[Any]]:

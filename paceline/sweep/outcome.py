@@ -1,6 +1,6 @@
 """Everything there is to say about a sweep at one moment, as one plain object: what sweep.json holds and all tables are made of.
 
-    describe_sweep(sweep, rows, counted, verdicts, history, "running")   -> {"v": 1, "state": "running", "cases": [...], "trials": [...], …}
+    describe_sweep(sweep, rows, counted, ranking, 3, history, Ending("running"))   -> {"v": 1, "state": "running", "cases": [...], "trials": [...], …}
 
 docs/sweeps.md has every field. Pure: the ledger's rows and the race's verdicts in, plain data out.
 """
@@ -21,11 +21,10 @@ from paceline.sweep.fingerprint import Surroundings
 from paceline.sweep.ledger import Row
 from paceline.sweep.matrix import Case, Matrix
 from paceline.sweep.plan import STEP_TIME, THROUGHPUT, Plan
+from paceline.sweep.ranking import Ranking
 from paceline.sweep.results import Measured, from_record
 
 SCHEMA = 1
-GRID_REPEATS = 3
-"""What a full grid is taken to be where the plan gives no number."""
 _MAY_WIN = ("winner", "tied", "slower", "undecided")
 _COMMON = (
     "samples_per_s",
@@ -67,20 +66,20 @@ def describe_sweep(
     sweep: Sweep,
     rows: Sequence[Row],
     counted: Collection[int],
-    verdicts: Mapping[str, Verdict],
+    ranking: Ranking,
+    grid_repeats: int,
     history: Sequence[Mapping[str, Any]],
     ending: Ending,
 ) -> dict[str, Any]:
-    """`counted` are the ids of the rows whose results the verdicts are made of."""
+    """`counted` are the ids of the rows whose results the ranking is made of; `grid_repeats` those of the full grid."""
     measured = {row.id: from_record(row.record) for row in rows if row.record is not None}
     trials = [_trial(row, measured.get(row.id), sweep, row.id in counted) for row in rows]
     of_case: dict[str, list[Measured]] = {case.name: [] for case in sweep.matrix.cases}
     for row in rows:
         if row.id in counted and row.id in measured and row.case in of_case:
             of_case[row.case].append(measured[row.id])
-    order = rank_names(verdicts, sweep.settings.direction if _is_metric(sweep) else "max")
-    places = {name: place for place, name in enumerate(order, 1)}
-    cases = [_case(case, of_case[case.name], verdicts[case.name], places, sweep) for case in sweep.matrix.cases]
+    places = {name: place for place, name in enumerate(ranking.order, 1)}
+    cases = [_case(case, of_case[case.name], ranking.verdicts[case.name], places, sweep) for case in sweep.matrix.cases]
     cases.sort(key=lambda case: case["rank"])
     best = _best(cases)
     return {
@@ -102,29 +101,17 @@ def describe_sweep(
         "baseline": sweep.matrix.baseline,
         "winner": next((case["name"] for case in cases if case["verdict"] == "winner"), None),
         "best": best["name"] if best else None,
-        "is_decided": any(case["verdict"] == "winner" for case in cases) and ending.state == "finished",
+        "is_decided": ending.state == "finished" and _is_decided(cases),
         "sentence": _sentence(cases, best, sweep),
         "cases": cases,
         "trials": trials,
         "history": list(history),
-        "costs": _costs(rows, measured, of_case, sweep),
+        "costs": _costs(rows, measured, of_case, sweep.settings.steps, grid_repeats),
         "machine": dict(sweep.surroundings.machine),
         "hardware": dict(sweep.surroundings.hardware),
         "code": dict(sweep.surroundings.code) | {"git": sweep.surroundings.machine.get("git")},
         "notes": list(ending.notes),
     }
-
-
-def rank_names(verdicts: Mapping[str, Verdict], direction: str) -> list[str]:
-    """Those that may win before those that may not, complete before incomplete, the winner first, then by value."""
-    sign = 1 if direction == "min" else -1
-
-    def place(name: str) -> tuple[bool, bool, bool, float]:
-        verdict = verdicts[name]
-        value = sign * verdict.value if verdict.value is not None else math.inf
-        return verdict.verdict not in _MAY_WIN, not verdict.complete, verdict.verdict != "winner", value
-
-    return sorted(verdicts, key=place)
 
 
 def _is_metric(sweep: Sweep) -> bool:
@@ -201,6 +188,11 @@ def _mean(values: Sequence[float | None]) -> float | None:
     return statistics.fmean(known) if known else None
 
 
+def _is_decided(cases: Sequence[Mapping[str, Any]]) -> bool:
+    verdicts = [case["verdict"] for case in cases]
+    return "winner" in verdicts and "undecided" not in verdicts
+
+
 def _best(cases: Sequence[Mapping[str, Any]]) -> Mapping[str, Any] | None:
     """The winner, or who leads so far."""
     first = cases[0] if cases else None
@@ -232,17 +224,20 @@ def _amount(value: float) -> str:
 
 
 def _costs(
-    rows: Sequence[Row], measured: Mapping[int, Measured], of_case: Mapping[str, Sequence[Measured]], sweep: Sweep
+    rows: Sequence[Row],
+    measured: Mapping[int, Measured],
+    of_case: Mapping[str, Sequence[Measured]],
+    steps: int,
+    repeats: int,
 ) -> dict[str, Any]:
     spent = sum(trial.device_s for trial in measured.values())
-    repeats = sweep.settings.repeats or GRID_REPEATS
     return {
         "num_trials": len(rows),
         "num_interrupted": sum(row.status == "interrupted" for row in rows),
         "device_s": spent,
         "startup_s": sum(trial.startup_s for trial in measured.values()),
         "wall_s": sum(row.ended - row.began for row in rows if row.ended is not None),
-        "full_grid_device_s": _grid_cost(of_case, sweep.settings.steps, repeats),
+        "full_grid_device_s": _grid_cost(of_case, steps, repeats),
         "full_grid_repeats": repeats,
     }
 

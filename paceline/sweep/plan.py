@@ -31,6 +31,14 @@ STEP_TIME = "step_ms_p50"
 """Iteration time as an objective: for plans with one batch size."""
 
 
+_DECIDED = {
+    "train.max_steps": "`steps` says how long a trial is",
+    "train.epochs": "`steps` says how long a trial is",
+    "run.out": "every trial has a directory of its own",
+}
+"""What a trial decides."""
+
+
 class PlanConfig(Section):
     recipe: str = key(..., "Which recipe or configuration file every case begins with.")
     set: dict[str, Any] = key({}, "Settings that all cases share.")
@@ -158,8 +166,8 @@ def _check(plan: Plan) -> list[Problem]:
             where = f"{plan.origin(f'axes.{name}')} and {plan.origin(f'set.{name}', 'set')}"
             what = f"{name} is an axis, and set besides"
             problems.append(Problem(what, where, f"remove it from set, or give axes.{name}=[{show(config.set[name])}]"))
-    for name in ("train.max_steps", "train.epochs"):
-        if name in config.set or name in config.axes:
-            what = f"{name} cannot be given: `steps` says how long a trial is"
-            problems.append(Problem(what, plan.origin(f"set.{name}", f"axes.{name}"), "set steps, and remove it"))
+    for name, why in _DECIDED.items():
+        if any(name in given for given in (config.set, config.axes, *config.cases)):
+            where = plan.origin(f"set.{name}", f"axes.{name}", "cases")
+            problems.append(Problem(f"{name} cannot be given: {why}", where, "remove it"))
     return problems

@@ -20,6 +20,7 @@ from paceline.sweep.evidence import TrialResult
 from paceline.sweep.plan import STEP_TIME, THROUGHPUT
 from paceline.telemetry.reader import Row, Run, read_run
 
+_MOST_LOSSES = 300
 _STATUS_OF_ERROR = {"OutOfMemoryError": "oom", "NonFiniteError": "diverged"}
 
 
@@ -134,7 +135,7 @@ def read_trial(
         status, why = verdict, reason or why
     last = run.run.attempts[-1].step if run.run.attempts else None
     last = max((step for step in (last, rows[-1]["step"] if rows else None) if step is not None), default=None)
-    losses = _losses(rows, span.window)
+    losses = _losses(rows)
     evaluated = _last_evaluation(run)
     measured: dict[str, Any] = {
         "last_step": last,
@@ -212,17 +213,18 @@ def _pace(counted: _Counted, span: TrialSpan) -> dict[str, Any]:
     return found
 
 
-def _losses(rows: Sequence[Row], window: int) -> tuple[tuple[int, float], ...]:
-    """Mean loss and mean samples of each window, from the first step on: a loss of one step alone is mostly noise."""
-    found, inside, begin = [], list[Row](), 0
-    for row in rows:
-        if row.get("samples") is not None and isinstance(row.get("loss"), int | float):
-            inside.append(row)
-        if row["step"] - begin >= window and inside:
-            samples = statistics.fmean(row["samples"] for row in inside)
-            found.append((round(samples), float(statistics.fmean(row["loss"] for row in inside))))
-            inside, begin = [], row["step"]
-    return tuple((samples, loss) for samples, loss in found if math.isfinite(loss))
+def _losses(rows: Sequence[Row]) -> tuple[tuple[int, float], ...]:
+    """Samples and loss of its rows, from the first one on, at most so many; whoever compares averages over stretches.
+
+    Not means over windows: those of a larger batch span more samples, and the mean of a falling curve lies above it.
+    """
+    known = [
+        (int(row["samples"]), float(row["loss"]))
+        for row in rows
+        if row.get("samples") is not None and isinstance(row.get("loss"), int | float) and math.isfinite(row["loss"])
+    ]
+    every = math.ceil(len(known) / _MOST_LOSSES) if known else 1
+    return tuple(known[every - 1 :: every])
 
 
 def _status(run: Run, rows: Sequence[Row], counted: _Counted | None, span: TrialSpan) -> tuple[str, str]:

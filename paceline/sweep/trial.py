@@ -23,11 +23,12 @@ from pathlib import Path
 
 import psutil
 
+from paceline.errors import PacelineError
 from paceline.files import read_last_records
 from paceline.parentage import die_with_parent
 from paceline.telemetry.follow import Follower
 from paceline.telemetry.layout import RunLayout
-from paceline.telemetry.pulse import read_pulse
+from paceline.telemetry.pulse import read_pulse, remove_pulse_directory
 from paceline.telemetry.run_file import load_run_file
 
 MARK = "TRIAL_OF_PACELINE"
@@ -57,6 +58,7 @@ class Trial:
         self.samples_per_s: float | None = None
         self.first_step_at: float | None = None
         self._asked_at: float | None = None
+        self._kills = _memory_kills()
         self._layout = RunLayout(root)
         self._metrics = Follower(self._layout.metrics)
         self._pulses: Path | None = None
@@ -85,10 +87,15 @@ class Trial:
             self.ended = time.time()
         return code
 
+    @property
+    def saw_memory_killer(self) -> bool:
+        """Whether the kernel has killed a process for want of memory since the beginning, somewhere on this machine."""
+        return _memory_kills() > self._kills
+
     def look(self) -> None:
         """Reads how far it is."""
         if self._pulses is None:
-            with contextlib.suppress(Exception):  # half-written, or not there yet
+            with contextlib.suppress(PacelineError, OSError):
                 run = load_run_file(self.root)
                 self._pulses = Path(run.attempts[-1].pulses) if run is not None and run.attempts else None
             if self._pulses is None:
@@ -120,7 +127,19 @@ class Trial:
         self._process.wait()
         if self.ended is None:
             self.ended = time.time()
-        return end_marked({self.mark})
+        left = end_marked({self.mark})
+        clear_pulses(self.root)
+        return left
+
+
+def _memory_kills() -> int:
+    """How often the kernel has killed a process for want of memory; 0 where it does not say."""
+    with contextlib.suppress(OSError, ValueError):
+        for line in Path("/proc/vmstat").read_text().splitlines():
+            name, _, count = line.partition(" ")
+            if name == "oom_kill":
+                return int(count)
+    return 0
 
 
 def _settle(parent_pid: int, cores: frozenset[int] | None) -> None:
@@ -147,6 +166,14 @@ def end_marked(marks: set[str], timeout_s: float = 10.0) -> list[int]:
         if not found or time.monotonic() > deadline:
             return [process.pid for process in found]
         psutil.wait_procs(found, timeout=0.2)
+
+
+def clear_pulses(root: Path) -> None:
+    """What a launcher that was killed left in shared memory: no other attempt of this run will ever take it away."""
+    with contextlib.suppress(PacelineError, OSError):
+        run = load_run_file(root)
+        for attempt in run.attempts if run is not None else ():
+            remove_pulse_directory(Path(attempt.pulses))
 
 
 def _marked(marks: set[str]) -> list[psutil.Process]:

@@ -67,12 +67,19 @@ def _settings(case: Case, plan: Plan, assignment: Assignment, span: TrialSpan) -
         "telemetry.log_every": min(log_every, span.total),
         "run.seed": seed,
     }
-    if plan.config.recipe == COMMAND:
+    config = plan.config
+    if config.recipe == COMMAND:
         return common
     common |= _SHORT | {"train.epochs": None}
+    schedule = case.job.config.train.schedule
+    if schedule.kind in ("linear", "cosine") or schedule.warmup_steps >= span.total:
+        # The same for short and whole trials, or their losses could not be compared at as many samples.
+        is_pace = config.objective in (THROUGHPUT, STEP_TIME)
+        whole = max(span.total, config.steps) if is_pace else span.total
+        common["train.schedule.horizon"] = max(whole, schedule.warmup_steps + 1)
     if case.placement.world_size > 1:
         common["telemetry.timing_ranks"] = "all"
-    if plan.config.objective in (THROUGHPUT, STEP_TIME):
+    if config.objective in (THROUGHPUT, STEP_TIME):
         common["evaluate.max_samples"] = 1
     known = describe(type(case.job.config))
     return {name: value for name, value in common.items() if name in known}

@@ -93,10 +93,9 @@ def check_line(line: str) -> None:
     words = shlex.split(line)
     if words[0] == "paceline":
         given = parse_command(words[1:])
-        if given["command"] in ("train", "explain"):
-            if not given["target"].endswith("/best.yaml"):  # which a sweep writes
-                flags = launch_flags(given["nproc"], given["gpus"])
-                load_job(given["target"], given["overrides"] or [], flags, environ={})
+        # A best.yaml is what a sweep will write.
+        if given["command"] in ("train", "explain") and not given["target"].endswith("/best.yaml"):
+            load_job(given["target"], given["overrides"] or [], launch_flags(given["nproc"], given["gpus"]), environ={})
         if given["command"] == "sweep":
             build_matrix(load_plan(given["plan"], given["overrides"] or []))
         if given["command"] == "play":

@@ -217,6 +217,21 @@ def test_a_run_that_is_owned_is_running_and_may_be_claimed_again_afterwards(tmp_
     owner.release()
 
 
+def test_a_sweep_and_a_playbook_that_are_driven_are_running(tmp_path: Path) -> None:
+    sweep = save_sweep(tmp_path / "sweep", build_sweep({"parallel.bucket_mb": [25, 50]}, 2) | {"state": "running"})
+    play = save_play(tmp_path / "play", build_play() | {"state": "running", "reason": ""})
+    for root, name, file in ((sweep, ".driver.lock", "sweep.json"), (play, ".owner.lock", "playbook.json")):
+        assert f"running, as {file} says" in report(root)[0]
+        assert not (root / name).exists()
+        owner = Lock(root / name)
+        assert owner.acquire()
+        assert "still running" in report(root)[0]
+        owner.release()
+        assert "interrupted: no process" in report(root)[0]
+        assert owner.acquire()
+        owner.release()
+
+
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [

@@ -197,6 +197,18 @@ def test_a_partial_sweep_says_so() -> None:
         assert page.tone == tone
 
 
+def test_one_trial_has_no_interval_and_what_was_interrupted_no_cost() -> None:
+    cases = [case("a", "winner", 2.0) | {"low": 2.0, "high": 2.0}]
+    trials = [{"case": "a", "status": "ok", "device_s": 3.0}, {"case": "a", "status": "interrupted"}]
+    page = build(read(cases=cases, trials=trials, history=[], costs={}))
+    assert not lanes(page, "ranking").lanes[0].spans
+    assert not any("interval" in text for _, text in lanes(page, "ranking").legend)
+    assert any("interval at 95 % confidence" in text for _, text in lanes(build(read()), "ranking").legend)
+    assert (rows(page, "Ranking")[0]["low"], rows(page, "Ranking")[0]["high"]) == ("", "")
+    assert "3.0000 device-seconds (3.0 s) in 1 trial, and 1 whose cost is not known." in notes(page)
+    assert "between" not in notes(page)
+
+
 def test_incomplete_and_impossible_cases_are_named_at_the_top() -> None:
     cases = [
         case("a", "winner", 2.0),

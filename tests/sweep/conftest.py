@@ -30,7 +30,7 @@ for step in range(1, 100_000):
         sys.exit("a disk on fire")
     if how == "memory" and step == 15:
         sys.exit("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB")
-    loss = float("nan") if how == "diverges" and step > 12 else 10 / (10 + step)
+    loss = float("nan") if how == "diverges" and step > 12 else 10 / (10 + step * speed)
     print(f"iter {step} seen {step * speed} loss {loss}", flush=True)
     if how == "short" and step == 20:
         break

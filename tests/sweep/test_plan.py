@@ -73,6 +73,7 @@ def test_equal_last_words_keep_their_sections(tmp_path: Path) -> None:
         ("axes: {parallel.bucket_mb: [25, 25]}", "has the value 25 twice"),
         ("axes: {train.global_batch: [32]}\nset: {train.global_batch: 64}", "train.global_batch is an axis, and set"),
         ("axes: {train.max_steps: [10]}", "`steps` says how long a trial is"),
+        ("set: {run.out: here}", "every trial has a directory of its own"),
         ("baseline: {parallel.bucket_mb: 99}\naxes: {parallel.bucket_mb: [1]}", "is not in the matrix"),
         ("baseline: {parallel.bucket: 1}\naxes: {parallel.bucket_mb: [1]}", "which is no axis"),
         (
@@ -86,6 +87,7 @@ def test_equal_last_words_keep_their_sections(tmp_path: Path) -> None:
         ("axes: {run.seed: [1]}\nexclude: ['run.seed == 1']", "the plan has no case"),
         ("axes: {run.seed: [1]}\nexclude: ['run.seed']", "neither true nor false"),
         ("cases: [{run.seed: 1}, {run.seed: 1}]", "two cases are the same"),
+        ("axes: {parallel.bucket_mb: [25, 25.0]}", "bucket_mb=25 and bucket_mb=25.0 are the same configuration"),
         ("cases: [{run.seed: 1}]\naxes: {run.seed: [1]}", "is an axis, and a case sets it"),
         ("objective: step_ms_p50\naxes: {train.global_batch: [32, 64]}", "the smallest would win"),
         ("command: {argv: [x]}", "the section command has no meaning for recipe=sasrec"),

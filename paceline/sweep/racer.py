@@ -1,0 +1,304 @@
+"""Which trial to run next: the full grid in shuffled rounds, or a race that ends cases as soon as their verdict is certain.
+
+Pure: no clock, no files, no processes. `next` and `observe` are all a driver needs, and the same results in any order lead to the
+same next trial, so a driver that was killed hands over what its ledger has and goes on.
+
+A race goes in rounds, each case at most once in each, in an order of its own:
+- Round 1: every case, a short trial; the baseline a whole one, whose losses are what the others are held against.
+- After each round every case is compared with the leader by one fit over all rounds (comparison.py), with intervals that hold
+  for all cases and all looks together: the error is shared out over the cases (any of them may wrongly look better) and over
+  the looks (look n gets 1 / n(n+1) of it: the parts add up to the whole, however many looks there are). A union bound needs no
+  independence between looks, which share their data, and no fixed end. Cases that are certainly slower than the leader, or
+  certainly within the margin of it, run no more.
+- The rest run on. What they may cost together is a share of the full grid's cost; while not all of them can be afforded
+  thrice more, only the most hopeful do. Others are "undecided" then, not slower: nobody claims what was not measured.
+- Only the first round is short. What a short trial cannot know of a whole one is part of its doubt (ranking.py), so it can say
+  who is far behind, never who wins.
+- Nobody wins without a whole trial, and the leader has its first early: a case that trains badly late is found, and those it had
+  beaten come back.
+A validation metric is compared at equal samples, so its trials are always whole, and the race saves rounds alone.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from paceline.sweep.comparison import compare
+from paceline.sweep.evidence import ENDED, Assignment, RaceSettings, TrialResult, Verdict
+from paceline.sweep.power import LEAST_REPEATS, repeats_for
+from paceline.sweep.ranking import TRIES, Ranking, rank_cases
+
+_FIRST_SHARE = 8
+"""of a whole trial: the first round"""
+_PILOT_ROUNDS = 2
+"""of a full grid: from their noise follows how many it takes"""
+_PILOT = 6
+"""cases that run in the second round at least: without them nobody would know the noise"""
+_GENEROUS = 0.7
+"""with this confidence the noise is not larger than what repeats are counted by"""
+_PARTS = 3
+"""a round takes at most one of so many parts of what is left: who is behind after it leaves more to the others"""
+_MOST_LOOKS = 300
+_SLACK = 1.04
+"""how much dearer a round may turn out than it was thought"""
+
+
+@dataclass(frozen=True)
+class Round:
+    """Trials that are neighbours in time."""
+
+    number: int
+    steps: int
+    """by which they are compared; single ones may be longer"""
+    trials: tuple[Assignment, ...]
+
+
+class Racer:
+    """Hands out trials and judges their results."""
+
+    def __init__(self, cases: Sequence[str], baseline: str, settings: RaceSettings, seed: int) -> None:
+        assert baseline in cases
+        assert len(set(cases)) == len(cases)
+        self.cases = tuple(cases)
+        self.baseline = baseline
+        self.settings = settings
+        self.rounds: list[Round] = []
+        self._seed = seed
+        self._results: list[TrialResult] = []
+        self._is_decided = False
+        self._out: set[tuple[str, int]] = set()
+        self._grid_rounds: int | None = None
+        self._ranked: tuple[tuple[int, int, bool], Ranking] | None = None
+
+    @property
+    def is_decided(self) -> bool:
+        """Nothing is left to run; a `next` without an answer may also only be waiting for results."""
+        return self._is_decided
+
+    def next(self) -> Assignment | None:
+        """None: decided, or nothing to do before what is out comes back."""
+        while not self._is_decided:
+            done = {(result.case, result.round) for result in self._results if result.round == len(self.rounds)}
+            waiting = [t for t in (self.rounds[-1].trials if self.rounds else ()) if (t.case, t.round) not in done]
+            for trial in waiting:
+                if (trial.case, trial.round) not in self._out:
+                    self._out.add((trial.case, trial.round))
+                    return trial
+            if waiting:
+                return None
+            planned = self._plan_grid() if not self.settings.racing else self._plan_race()
+            if planned is None:
+                self._is_decided = True
+            else:
+                self.rounds.append(planned)
+        return None
+
+    def observe(self, result: TrialResult) -> None:
+        """In any order, and also what was run before this racer began."""
+        assert result.case in self.cases
+        self._results.append(result)
+
+    def verdicts(self) -> Mapping[str, Verdict]:
+        return self.ranking().verdicts
+
+    def ranking(self) -> Ranking:
+        """As far as it is known."""
+        key = len(self.rounds), len(self._results), self._is_decided
+        if self._ranked is None or self._ranked[0] != key:
+            lengths = {planned.number: planned.steps for planned in self.rounds}
+            looks = max(len(self.rounds), 1)
+            ranking = rank_cases(
+                self.cases,
+                self.results(),
+                self.baseline,
+                self.settings,
+                looks,
+                lengths,
+                self._field(),
+                is_final=self._is_decided,
+            )
+            self._ranked = key, ranking
+        return self._ranked[1]
+
+    def results(self) -> list[TrialResult]:
+        """What counts so far: nothing of rounds that are not planned yet, so that what is known early decides nothing early."""
+        return [r for r in self._results if r.round <= len(self.rounds)]
+
+    def full_repeats(self) -> int:
+        """Rounds of the full grid: what the plan says, or what the noise asks for."""
+        if self.settings.repeats is not None:
+            return self.settings.repeats
+        ranking = self.ranking()
+        if ranking.comparison is None or ranking.comparison.freedom < 3:
+            return LEAST_REPEATS
+        noise = ranking.comparison.noise
+        if self.settings.racing:
+            noise = self._grid_noise(ranking)
+        wanted = repeats_for(self.settings.effect, noise, self.settings.power, self.settings.confidence)
+        return min(wanted, self.settings.max_rounds)
+
+    def _grid_noise(self, ranking: Ranking) -> float:
+        """What trials would scatter by in rounds of all cases: the machine drifts more during those than in a race's short ones."""
+        spans, count, ahead = dict[int, int](), 0, 0
+        for planned in self.rounds:
+            spans[planned.number] = ahead
+            count += len(planned.trials)
+            if count >= len(self.cases):
+                ahead, count = ahead + 1, 0
+        regrouped = [replace(o, round=spans[o.round]) for o in ranking.observations]
+        coarse = compare(regrouped)
+        assert coarse is not None
+        if coarse.is_pure:
+            # Few trials know it badly; taken too small, a race would end too soon.
+            return coarse.noise_below(_GENEROUS)
+        # Short trials beside whole ones: what they differ by is at least the noise.
+        mixed = compare([replace(o, doubt=0.0) for o in regrouped])
+        assert mixed is not None
+        return mixed.noise
+
+    def _field(self) -> set[str] | None:
+        """Among whom the leader is sought: whoever ran in the last round that compared anybody."""
+        for planned in reversed(self.rounds):
+            running = {trial.case for trial in planned.trials}
+            if len(running) > 1:
+                return running
+        return None
+
+    def _plan_grid(self) -> Round | None:
+        number = len(self.rounds) + 1
+        if number == _PILOT_ROUNDS + 1:
+            self._grid_rounds = self.full_repeats()
+        if number > (self._grid_rounds or self.settings.repeats or _PILOT_ROUNDS):
+            return None
+        running = [case for case in self.cases if not self._is_hopeless(case)]
+        why = f"round {number} of the full grid"
+        return self._round(number, self.settings.steps, running, {}, why) if running else None
+
+    def _is_hopeless(self, case: str) -> bool:
+        """It does not fit, or has failed twice and never ended."""
+        statuses = [result.status for result in self.results() if result.case == case]
+        ended = any(status in ENDED for status in statuses)
+        return "oom" in statuses or (not ended and len(statuses) >= TRIES)
+
+    def _plan_race(self) -> Round | None:
+        number, settings = len(self.rounds) + 1, self.settings
+        if number == 1:
+            steps = self._whole_windows(settings.steps / _FIRST_SHARE)
+            return self._round(1, steps, self.cases, {self.baseline: settings.steps}, "every case, a short trial")
+        ranking = self.ranking()
+        if ranking.comparison is None or ranking.leader is None:
+            retry = self._retry(ranking)
+            return self._round(number, settings.steps, retry, {}, "failed, once more") if retry else None
+        if number > _MOST_LOOKS:
+            return None
+        again = self._second_chance(ranking, number)
+        if again:
+            # The leader runs with them, or nobody would know what the round did to them.
+            steps = self.rounds[0].steps
+            return self._round(
+                number, steps, [ranking.leader, *again], {}, "a second short trial: one may be an accident"
+            )
+        running = self._choose(ranking, number)
+        if len(running) > 1:
+            why = f"{len(ranking.contenders) + 1} of {len(self.cases)} may still win, {len(running)} run"
+            return self._round(number, settings.steps, running, {}, why)
+        if not self._is_confirmed(ranking.leader):
+            why = "the leader, a whole trial before it wins"
+            return self._round(number, settings.steps, [ranking.leader], {}, why)
+        return None
+
+    def _second_chance(self, ranking: Ranking, number: int) -> list[str]:
+        """Cases that are out by one trial alone, if a short one more for each of them takes no more than half of what is left."""
+        if not ranking.single or (ranking.contenders and number <= 3):
+            return []
+        costs = _Costs(self.results(), self.settings)
+        price = sum(costs.trial(case, self.rounds[0].steps) for case in ranking.single)
+        return list(ranking.single) if price <= self._left(ranking, costs) / 2 else []
+
+    def _left(self, ranking: Ranking, costs: _Costs) -> float:
+        """Device-seconds that may still be spent, without what the leader's first whole trial will take."""
+        assert ranking.leader is not None
+        whole = 0.0 if self._is_confirmed(ranking.leader) else costs.trial(ranking.leader, self.settings.steps)
+        spent = sum(result.device_s for result in self._results)
+        grid = self.full_repeats() * sum(costs.trial(case, self.settings.steps) for case in self.cases)
+        return (self.settings.budget_share * grid - spent) / _SLACK - whole
+
+    def _choose(self, ranking: Ranking, number: int) -> list[str]:
+        """Who runs on: the leader and whoever may still beat it, as far as the budget goes."""
+        comparison, leader = ranking.comparison, ranking.leader
+        assert comparison is not None
+        assert leader is not None
+        known = [case for case in ranking.contenders if case in comparison.effects]
+        # What is known badly gets the benefit of its doubt.
+        hopes = {case: sum(comparison.difference(case, leader)) for case in known}
+        rivals = sorted(known, key=lambda case: -hopes[case])
+        retry = self._retry(ranking)
+        if not rivals and not retry:
+            return []
+        costs = _Costs(self.results(), self.settings)
+        price = statistics.fmean(costs.trial(case, self.settings.steps) for case in (leader, *rivals))
+        affordable = int(self._left(ranking, costs) / price) if price > 0 else 2 * len(self.cases)
+        running = [leader, *rivals]
+        if self.settings.repeats is None and number <= 3:
+            if number == 3 and affordable >= 2:
+                # The same once more: only whole trials that ran twice tell the noise.
+                running = [case for case in running if self._is_confirmed(case)]
+            if number == 2 or affordable >= 2:
+                return [*running[: max(affordable // _PARTS, _PILOT)], *retry]
+        if affordable < 2:
+            return []
+        # The noise, and with it the budget, is known badly at first: the field grows no faster than that knowledge.
+        most = (
+            min(affordable // _PARTS, _PILOT * (number - 2)) if self.settings.repeats is None else affordable // _PARTS
+        )
+        running = running[: max(most, 2)]
+        return [*running, *retry]
+
+    def _retry(self, ranking: Ranking) -> list[str]:
+        """Cases that failed once and have no numbers yet: accidents happen."""
+        known = ranking.comparison.effects if ranking.comparison else {}
+        return [c for c in self.cases if c not in known and ranking.verdicts[c].verdict == "undecided"]
+
+    def _is_confirmed(self, case: str) -> bool:
+        """It was seen over a whole trial."""
+        ended = [r for r in self.results() if r.case == case and r.status in ENDED]
+        return any((r.steps or self._assigned(r)) >= self.settings.steps for r in ended)
+
+    def _assigned(self, result: TrialResult) -> int:
+        trials = self.rounds[result.round - 1].trials
+        return next((t.steps for t in trials if t.case == result.case), self.rounds[result.round - 1].steps)
+
+    def _whole_windows(self, steps: float) -> int:
+        window, most = self.settings.window, self.settings.steps
+        if self.settings.objective != "throughput":
+            return most
+        return min(max(math.ceil(steps / window) * window, 2 * window), most)
+
+    def _round(self, number: int, steps: int, running: Sequence[str], longer: Mapping[str, int], why: str) -> Round:
+        order = list(running)
+        random.Random(f"{self._seed}/{number}").shuffle(order)
+        trials = tuple(Assignment(case, number, longer.get(case, steps), why=why) for case in order)
+        return Round(number, steps, trials)
+
+
+class _Costs:
+    """What trials cost here, in device-seconds: a start, and a step."""
+
+    def __init__(self, results: Sequence[TrialResult], settings: RaceSettings) -> None:
+        self._starts: dict[str, float] = {}
+        self._steps: dict[str, float] = {}
+        for result in results:
+            if result.status in ENDED and result.device_s > 0 and result.windows:
+                steps = result.steps or len(result.windows) * settings.window
+                start = min(result.startup_s * result.devices, result.device_s)
+                self._starts[result.case] = start
+                self._steps[result.case] = (result.device_s - start) / steps
+        self._start = statistics.fmean(self._starts.values()) if self._starts else 0.0
+        self._step = statistics.fmean(self._steps.values()) if self._steps else 0.0
+
+    def trial(self, case: str, steps: int) -> float:
+        return self._start + self._steps.get(case, self._step) * steps

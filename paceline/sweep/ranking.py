@@ -1,0 +1,272 @@
+"""From trials to verdicts: which case won, which are tied with it, which are slower, and how certain that is.
+
+Every case is compared with the leader, the fastest that trains well and completely. With `d` the difference and its interval
+at the sweep's confidence, shared out over all cases (Bonferroni) and over all looks (look n gets 1 / n(n+1) of the error):
+- tied: it lies within the margin on both sides, so the difference does not matter, whatever it is;
+- slower: it lies below zero;
+- undecided: neither yet. When nothing more will run, a case with at least two trials is tied then, "not told apart" and with the
+  interval: no difference was found, which is not to say that there is none.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from paceline.sweep.comparison import Comparison, Observation, compare
+from paceline.sweep.evidence import ENDED, RaceSettings, TrialResult, Verdict
+from paceline.sweep.guard import Curve, Quality, compare_losses, mean_curve
+
+_EXCLUDED = {"oom": "does not fit", "diverged": "diverges"}
+TRIES = 2
+"""failed trials of a case that has never succeeded, after which it is not tried again"""
+_WITNESSES = 2
+"""trials without which no case is out: one may be an accident of the machine"""
+_PRESUMED, _PRESUMED_FREEDOM = 0.03, 3
+"""how much short trials may mislead, before whole ones have been seen, and for how many of them that counts"""
+_STEADIER = 1.25
+"""by how much deviations of tied cases must differ to decide between them"""
+
+
+@dataclass(frozen=True)
+class Ranking:
+    """All cases, the best first."""
+
+    order: tuple[str, ...]
+    verdicts: Mapping[str, Verdict]
+    leader: str | None
+    contenders: tuple[str, ...]
+    """that are neither slower nor tied yet; the leader is not among them"""
+    single: tuple[str, ...]
+    """that are behind by a single trial, which may have been an accident"""
+    comparison: Comparison | None
+    observations: tuple[Observation, ...] = ()
+
+
+def rank_cases(
+    cases: Sequence[str],
+    results: Sequence[TrialResult],
+    baseline: str,
+    settings: RaceSettings,
+    looks: int = 1,
+    lengths: Mapping[int, int] | None = None,
+    field: Collection[str] | None = None,
+    is_final: bool = False,
+) -> Ranking:
+    """`lengths`: counted steps of each round, where they differ; `field`: among whom the leader is sought (all).
+
+    `is_final`: nothing more will run, so what was compared and could not be told apart is tied.
+    """
+    reference = reference_curve(results, baseline)
+    excluded = {case: v for case in cases if (v := exclude(case, results, reference, case == baseline, settings))}
+    counted = [r for r in results if r.status in ENDED and value_of(r, settings) is not None]
+    lengths = lengths or {}
+    doubt = settling(counted, settings, min(lengths.values(), default=settings.steps))
+    observations = tuple(observe_trial(r, settings, lengths.get(r.round), doubt) for r in counted)
+    comparison = compare(observations)
+    if comparison is None:
+        verdicts = {case: excluded.get(case, Verdict("undecided", evidence="no trial yet")) for case in cases}
+        return Ranking(tuple(cases), verdicts, None, (), (), None)
+    incomplete = {r.case for r in results if r.status in ("failed", "timeout")}
+    eligible = [case for case in cases if case in comparison.effects and case not in excluded]
+    best = [c for c in eligible if c not in incomplete and (field is None or c in field)]
+    best = best or [c for c in eligible if c not in incomplete] or eligible
+    leader = max(best, key=lambda case: comparison.effects[case], default=None)
+    error = (1 - settings.confidence) / (looks * (looks + 1)) / max(len(cases) - 1, 1)
+    if settings.racing is False:
+        # A grid is looked at once, when it is whole; what is shown before is not acted on.
+        error = (1 - settings.confidence) / max(len(cases) - 1, 1)
+    reach = comparison.reach(error)
+    verdicts = dict(excluded)
+    contenders, single = list[str](), list[str]()
+    for case in cases:
+        if case in excluded:
+            continue
+        if leader is None or case not in comparison.effects:
+            verdicts[case] = Verdict("undecided", complete=case not in incomplete, evidence="no trial has numbers yet")
+            continue
+        verdict = _judge(case, leader, comparison, settings, reach)
+        if verdict.verdict in ("slower", "tied") and verdict.trials < _WITNESSES and settings.racing:
+            verdict = replace(
+                verdict, verdict="undecided", evidence=f"{verdict.evidence}: one trial may be an accident"
+            )
+            single.append(case)
+            verdicts[case] = replace(verdict, complete=case not in incomplete)
+            continue
+        verdicts[case] = replace(verdict, complete=case not in incomplete)
+        if verdict.verdict == "undecided" and case not in incomplete:
+            contenders.append(case)
+        if verdict.verdict == "undecided" and verdict.trials >= _WITNESSES and is_final:
+            said = f"not told apart from the winner: {verdict.evidence}"
+            verdicts[case] = replace(verdicts[case], verdict="tied", evidence=said)
+    order = _order(cases, verdicts, comparison)
+    if leader is not None and not contenders:
+        winner = _break_tie(leader, verdicts, comparison, results, settings)
+        if winner != leader:
+            was = verdicts[winner]
+            verdicts[leader] = replace(
+                verdicts[leader], verdict="tied", evidence=f"tied with {winner}, which is steadier or smaller"
+            )
+            verdicts[winner] = replace(was, verdict="winner", evidence=f"tied with {leader}, and steadier or smaller")
+            order = [winner, *(case for case in order if case != winner)]
+            leader = winner
+    return Ranking(tuple(order), verdicts, leader, tuple(contenders), tuple(single), comparison, observations)
+
+
+def exclude(
+    case: str, results: Sequence[TrialResult], reference: Curve, is_baseline: bool, settings: RaceSettings
+) -> Verdict | None:
+    """Why a case cannot win, however fast it is."""
+    own = [r for r in results if r.case == case]
+    ended = [r for r in own if r.status in ENDED]
+    for result in own:
+        if result.status in _EXCLUDED:
+            what = "out of memory" if result.status == "oom" else "its loss was not a number or grew without bound"
+            return Verdict(_EXCLUDED[result.status], trials=len(ended), evidence=f"{what} in round {result.round}")
+    if not ended and len(own) >= TRIES:
+        statuses = ", ".join(f"{r.status} in round {r.round}" for r in own)
+        return Verdict("failed", complete=False, evidence=statuses)
+    quality = None if is_baseline else check_quality(ended, reference, settings)
+    if quality is not None and quality.is_worse:
+        return Verdict("diverges", trials=len(ended), evidence=quality.evidence)
+    return None
+
+
+def reference_curve(results: Sequence[TrialResult], baseline: str) -> Curve:
+    """The baseline's losses, over all its trials."""
+    return mean_curve([r.losses for r in results if r.case == baseline and r.status in ENDED and r.losses])
+
+
+def check_quality(ended: Sequence[TrialResult], reference: Curve, settings: RaceSettings) -> Quality | None:
+    """How the trials of a case train beside the baseline; None: nobody asked, or there is nothing to compare."""
+    curves = [result.losses for result in ended if result.losses]
+    if settings.loss_tolerance is None or not curves or not reference:
+        return None
+    # A short trial ends in the steepest part of the curve, where little shifts a loss by much.
+    is_whole = max(curve[-1][0] for curve in curves) >= 0.9 * reference[-1][0]
+    tolerance = settings.loss_tolerance if is_whole else 3 * settings.loss_tolerance
+    return compare_losses(mean_curve(curves), reference, tolerance)
+
+
+def value_of(result: TrialResult, settings: RaceSettings) -> float | None:
+    value = result.samples_per_s if settings.objective == "throughput" else result.metric
+    return value if value is not None and math.isfinite(value) and value > 0 else None
+
+
+def settling(results: Sequence[TrialResult], settings: RaceSettings, steps: int) -> float:
+    """Variance, between cases, of how a whole trial differs from its own first steps: what a short trial cannot know.
+
+    Queues that drain, caches that fill, clocks that fall: seen where trials were whole, presumed until then.
+    """
+    matched = max(steps // settings.window, 1)
+    whole: dict[str, list[float]] = {}
+    for result in results:
+        if len(result.windows) > matched and len(result.windows) * settings.window >= settings.steps:
+            first, all_of_it = (_harmonic_mean(w) for w in (result.windows[:matched], result.windows))
+            whole.setdefault(result.case, []).append(math.log(all_of_it / first))
+    means = [statistics.fmean(values) for values in whole.values()]
+    squares = statistics.variance(means) * (len(means) - 1) if len(means) > 1 else 0.0
+    freedom = max(len(means) - 1, 0)
+    return (squares + _PRESUMED_FREEDOM * _PRESUMED**2) / (freedom + _PRESUMED_FREEDOM)
+
+
+def observe_trial(
+    result: TrialResult, settings: RaceSettings, steps: int | None = None, doubt: float = 0.0
+) -> Observation:
+    """A trial as evidence; a longer one than its round counts as far as the others of the round went."""
+    value = value_of(result, settings)
+    assert value is not None
+    steps = settings.steps if steps is None or settings.objective != "throughput" else steps
+    if steps < settings.steps:
+        matched = result.windows[: max(steps // settings.window, 1)]
+        if len(matched) < len(result.windows):
+            value = _harmonic_mean(matched)
+    sign = -1.0 if settings.objective != "throughput" and settings.direction == "min" else 1.0
+    return Observation(result.case, result.round, sign * math.log(value), doubt if steps < settings.steps else 0.0)
+
+
+def _harmonic_mean(rates: Sequence[float]) -> float:
+    """Of rates over equally many samples: all samples over all time."""
+    return len(rates) / sum(1 / rate for rate in rates)
+
+
+def _judge(case: str, leader: str, comparison: Comparison, settings: RaceSettings, reach: float) -> Verdict:
+    sign = -1.0 if settings.objective != "throughput" and settings.direction == "min" else 1.0
+    effect, alone = (
+        comparison.effects[case],
+        comparison.reach((1 - settings.confidence) / 2) * comparison.error_of(case),
+    )
+    ends = sorted(math.exp(sign * (effect + side * alone)) for side in (-1, 1))
+    verdict = Verdict(
+        "winner",
+        value=math.exp(sign * effect),
+        low=ends[0],
+        high=ends[1],
+        ratio=1.0,
+        ratio_low=1.0,
+        ratio_high=1.0,
+        trials=comparison.trials[case],
+        evidence=f"{comparison.trials[case]} trials, noise {comparison.noise:.1%} each",
+    )
+    if case == leader:
+        return verdict
+    difference, deviation = comparison.difference(case, leader)
+    low, high = difference - reach * deviation, difference + reach * deviation
+    margin = math.log1p(settings.margin)
+    if -margin < low and high < margin:
+        word = "tied"
+    else:
+        word = "slower" if high < 0 else "undecided"
+    between = f"between {math.expm1(low):+.1%} and {math.expm1(high):+.1%}"
+    said = f"{math.expm1(difference):+.1%} against the winner, {between} ({comparison.trials[case]} trials)"
+    ratios = (math.exp(difference), math.exp(low), math.exp(high))
+    return replace(verdict, verdict=word, ratio=ratios[0], ratio_low=ratios[1], ratio_high=ratios[2], evidence=said)
+
+
+def _order(cases: Sequence[str], verdicts: Mapping[str, Verdict], comparison: Comparison) -> list[str]:
+    """Complete before incomplete, those that may win before those that may not, then by value."""
+    may_win = ("winner", "tied", "slower", "undecided")
+
+    def key(case: str) -> tuple[bool, bool, float]:
+        verdict = verdicts[case]
+        effect = comparison.effects.get(case, -math.inf)
+        return verdict.verdict not in may_win, not verdict.complete, -effect
+
+    return sorted(cases, key=key)
+
+
+def _break_tie(
+    leader: str,
+    verdicts: Mapping[str, Verdict],
+    comparison: Comparison,
+    results: Sequence[TrialResult],
+    settings: RaceSettings,
+) -> str:
+    """The steadiest of those certainly within the margin of the leader, then the smallest."""
+    margin = math.log1p(settings.margin)
+    tied = [leader]
+    for case, verdict in verdicts.items():
+        if (
+            verdict.verdict == "tied"
+            and verdict.complete
+            and verdict.ratio_low
+            and math.log(verdict.ratio_low) > -margin
+        ):
+            tied.append(case)
+    if len(tied) == 1:
+        return leader
+    spreads = {case: _spread(case, results, settings) for case in tied}
+    steadiest = min(spreads.values())
+    steady = [case for case in tied if spreads[case] <= steadiest * _STEADIER]
+    memory = {case: max((r.memory_gib or 0.0 for r in results if r.case == case), default=0.0) for case in steady}
+    least = min(memory.values())
+    small = [case for case in steady if memory[case] <= least * (1 + settings.margin)]
+    return leader if leader in small else max(small, key=lambda case: comparison.effects[case])
+
+
+def _spread(case: str, results: Sequence[TrialResult], settings: RaceSettings) -> float:
+    """Between the trials of a case, relative; too few of them say nothing, so the same for all."""
+    values = [v for r in results if r.case == case and r.status in ENDED and (v := value_of(r, settings))]
+    return statistics.stdev(values) / statistics.fmean(values) if len(values) >= 5 else math.inf

@@ -1,0 +1,174 @@
+"""The race: what it claims is true as often as it says, it costs what it may, and it goes on where it was."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import replace
+
+import pytest
+
+from paceline.sweep.evidence import Assignment, RaceSettings, TrialResult
+from paceline.sweep.racer import Racer
+from tests.sweep.trials import SETTINGS, STEPS, finish, machine, trial
+
+TO_THE_END = replace(SETTINGS, budget_share=100.0)
+"""until every verdict is certain"""
+SWEEPS = 200
+
+
+def race(rates: Mapping[str, float], settings: RaceSettings, noise: float, seed: int) -> Racer:
+    return finish(Racer(list(rates), next(iter(rates)), settings, seed), machine(rates, noise, seed))
+
+
+@pytest.mark.parametrize("racing", [True, False])
+def test_a_planted_difference_is_found(racing: bool) -> None:
+    """A race that may go on until it is certain errs in 5 % at most; a grid has the power that its repeats were chosen for."""
+    found = 0
+    for seed in range(SWEEPS):
+        verdicts = race({"base": 1000.0, "best": 1030.0}, replace(TO_THE_END, racing=racing), 0.006, seed).verdicts()
+        found += verdicts["best"].verdict == "winner" and verdicts["base"].verdict == "slower"
+    assert found >= (0.95 if racing else 0.8) * SWEEPS
+
+
+@pytest.mark.parametrize("racing", [True, False])
+def test_no_difference_is_called_a_tie(racing: bool) -> None:
+    tied = 0
+    for seed in range(SWEEPS):
+        verdicts = race({"base": 1000.0, "other": 1000.0}, replace(TO_THE_END, racing=racing), 0.004, seed).verdicts()
+        tied += Counter(v.verdict for v in verdicts.values()) == {"winner": 1, "tied": 1}
+    assert tied >= 0.95 * SWEEPS
+
+
+def test_a_race_costs_no_more_than_it_may_and_finds_the_best() -> None:
+    generator, right = random.Random(0), 0
+    for seed in range(8):
+        rates = {f"case {i}": 1000 * generator.uniform(0.7, 0.97) for i in range(35)} | {"best": 1000.0}
+        settings = replace(SETTINGS, repeats=9)
+        grid, raced = (race(rates, replace(settings, racing=racing), 0.02, seed) for racing in (False, True))
+        cost = [sum(result.device_s for result in racer.results()) for racer in (grid, raced)]
+        assert len(grid.results()) == 36 * 9
+        assert cost[1] <= 0.25 * cost[0]
+        right += raced.ranking().leader == "best"
+    assert right == 8
+
+
+def late_divergence(assignment: Assignment) -> TrialResult:
+    """The first case is 20 % faster, with the same losses but in the last third of a whole trial."""
+    rates = {"base": 1000.0, "cheat": 1200.0, "best": 1050.0, "other": 900.0}
+    wobble = 1 + 0.001 * ((assignment.round * 7 + len(assignment.case)) % 5 - 2)
+    result = trial(assignment.case, rates[assignment.case] * wobble, assignment.round, assignment.steps)
+    if assignment.case == "cheat":
+        losses = tuple((s, loss * (1.5 if s > 0.66 * STEPS * 64 else 1.0)) for s, loss in result.losses)
+        return replace(result, losses=losses)
+    return result
+
+
+@pytest.mark.parametrize("racing", [True, False])
+def test_faster_with_the_same_early_loss_but_divergent_later_does_not_win(racing: bool) -> None:
+    racer = Racer(["base", "cheat", "best", "other"], "base", replace(SETTINGS, racing=racing), 0)
+    verdicts = finish(racer, late_divergence).verdicts()
+    assert racer.rounds[0].steps < STEPS or not racing
+    assert verdicts["cheat"].verdict == "diverges"
+    assert verdicts["best"].verdict == "winner"
+    assert max(result.round for result in racer.results() if result.case == "cheat") <= 2 or not racing
+
+
+def test_what_does_not_fit_or_fails_runs_no_more() -> None:
+    def run(assignment: Assignment) -> TrialResult:
+        if assignment.case == "huge":
+            return TrialResult("huge", assignment.round, "oom", device_s=5)
+        if assignment.case == "broken" or (assignment.case == "flaky" and assignment.round == 1):
+            return TrialResult(assignment.case, assignment.round, "failed", device_s=5)
+        wobble = 1 + 0.002 * ((assignment.round * 3 + len(assignment.case)) % 5 - 2)
+        rate = 1000 * wobble * (1.2 if assignment.case == "flaky" else 1.0)
+        return trial(assignment.case, rate, assignment.round, assignment.steps)
+
+    for racing in (True, False):
+        racer = Racer(["base", "huge", "broken", "flaky"], "base", replace(TO_THE_END, racing=racing), 3)
+        verdicts = finish(racer, run).verdicts()
+        trials = Counter(result.case for result in racer.results())
+        assert (trials["huge"], trials["broken"]) == (1, 2)
+        assert verdicts["huge"].verdict == "does not fit"
+        assert verdicts["broken"].verdict == "failed"
+        assert verdicts["base"].verdict == "winner"
+        assert trials["flaky"] >= 2
+        assert not verdicts["flaky"].complete
+
+
+def test_everything_fails() -> None:
+    racer = Racer(["a", "b"], "a", SETTINGS, 0)
+    finish(racer, lambda assignment: TrialResult(assignment.case, assignment.round, "failed", device_s=1))
+    assert {v.verdict for v in racer.verdicts().values()} == {"failed"}
+    assert racer.ranking().leader is None
+
+
+@pytest.mark.parametrize("racing", [True, False])
+def test_a_ledger_in_any_order_leads_to_the_same_next_trial(racing: bool) -> None:
+    rates = {f"case {i}": 1000.0 + 12 * i for i in range(8)}
+    settings, run = replace(SETTINGS, racing=racing, repeats=5, budget_share=0.6), machine(rates, 0.01, 4)
+    whole = Racer(list(rates), "case 0", settings, 4)
+    handed: list[Assignment] = []
+    while (assignment := whole.next()) is not None:
+        handed.append(assignment)
+        whole.observe(run(assignment))
+    known = whole.results()
+    for cut in (1, 7, 8, 9, len(known) // 2, len(known) - 1):
+        again = Racer(list(rates), "case 0", settings, 4)
+        for result in random.Random(cut).sample(known[:cut], cut):
+            again.observe(result)
+        assert again.next() == handed[cut]
+
+
+def test_side_by_side_nobody_gets_the_same_trial() -> None:
+    racer = Racer(["a", "b", "c"], "a", SETTINGS, 0)
+    handed = [racer.next() for _ in range(3)]
+    assert {assignment.case for assignment in handed if assignment} == {"a", "b", "c"}
+    assert racer.next() is None
+    assert not racer.is_decided
+    for assignment in handed[:2]:
+        assert assignment is not None
+        racer.observe(trial(assignment.case, 1000.0, 1, assignment.steps))
+    assert racer.next() is None
+    assert handed[2] is not None
+    racer.observe(trial(handed[2].case, 1000.0, 1, handed[2].steps))
+    following = racer.next()
+    assert following is not None
+    assert following.round == 2
+
+
+def test_a_grid_is_shuffled_within_rounds() -> None:
+    rates = {f"case {i}": 1000.0 for i in range(6)}
+    racer = race(rates, replace(SETTINGS, racing=False, repeats=4), 0.01, 1)
+    orders = [[t.case for t in planned.trials] for planned in racer.rounds]
+    assert [sorted(order) for order in orders] == [sorted(rates)] * 4
+    assert len({tuple(order) for order in orders}) == 4
+    assert {t.steps for planned in racer.rounds for t in planned.trials} == {STEPS}
+
+
+def test_a_metric_is_compared_at_equal_samples() -> None:
+    settings = replace(SETTINGS, objective="ndcg_10", budget_share=100.0)
+    values = {"base": 0.20, "best": 0.24, "bad": 0.10}
+
+    def run(assignment: Assignment) -> TrialResult:
+        assert assignment.steps == STEPS
+        wobble = 1 + 0.004 * ((assignment.round * 3 + len(assignment.case)) % 5 - 2)
+        return trial(assignment.case, 1000.0, assignment.round, metric=values[assignment.case] * wobble)
+
+    verdicts = finish(Racer(list(values), "base", settings, 0), run).verdicts()
+    assert {case: v.verdict for case, v in verdicts.items()} == {"base": "slower", "best": "winner", "bad": "slower"}
+
+
+def test_one_bad_trial_does_not_end_a_case() -> None:
+    """The best case meets an accident in the first round."""
+
+    def run(assignment: Assignment) -> TrialResult:
+        rate = 1000.0 + 100 * (assignment.case == "best")
+        accident = 0.3 if assignment == Assignment("best", 1, assignment.steps, why=assignment.why) else 1.0
+        wobble = 1 + 0.002 * ((assignment.round * 3 + len(assignment.case)) % 5 - 2)
+        return trial(assignment.case, rate * accident * wobble, assignment.round, assignment.steps)
+
+    cases = [f"case {'i' * i}" for i in range(8)]
+    racer = finish(Racer([*cases, "best"], cases[0], TO_THE_END, 0), run)
+    assert racer.ranking().leader == "best"

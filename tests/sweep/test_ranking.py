@@ -1,0 +1,102 @@
+"""From trials to verdicts: the wrong winner of old, ties, guards, and cases that failed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from paceline.sweep.evidence import TrialResult
+from paceline.sweep.ranking import rank_cases
+from tests.sweep.trials import SETTINGS, trial
+
+GRID = replace(SETTINGS, racing=False)
+JITTER = (1.0, 1.002, 0.998, 1.001, 0.999)
+
+
+def trials(case: str, rate: float, repeats: int = 4, **more: object) -> list[TrialResult]:
+    shift = len(case) % len(JITTER)
+    return [trial(case, rate * JITTER[(i + shift) % 5], i + 1, **more) for i in range(repeats)]
+
+
+def test_iteration_time_across_micro_batches_does_not_choose_the_winner() -> None:
+    """16 samples in 15.6 ms are 1,024 a second, 32 in 25 ms are 1,280: the shorter iteration is the slower case."""
+    small = trials("micro=16", 1024, step_ms_p50=15.6)
+    large = trials("micro=32x", 1280, step_ms_p50=25.0)
+    ranking = rank_cases(["micro=16", "micro=32x"], small + large, "micro=16", GRID, is_final=True)
+    assert ranking.order == ("micro=32x", "micro=16")
+    assert ranking.verdicts["micro=32x"].verdict == "winner"
+    slower = ranking.verdicts["micro=16"]
+    assert slower.verdict == "slower"
+    assert slower.ratio == pytest.approx(0.8, abs=0.01)
+    assert slower.ratio_high is not None
+    assert slower.ratio_high < 1
+
+
+def test_a_worse_loss_cannot_win_however_fast() -> None:
+    bad = tuple((step * 64, 4.0 if step < 70 else 4.6) for step in range(10, 101, 10))
+    results = trials("base", 1000) + trials("fast", 1500, losses=bad) + trials("better", 1100)
+    ranking = rank_cases(["base", "fast", "better"], results, "base", GRID, is_final=True)
+    assert ranking.leader == "better"
+    assert ranking.verdicts["fast"].verdict == "diverges"
+    assert "loss +15.0%" in ranking.verdicts["fast"].evidence
+    assert ranking.order[-1] == "fast"
+    careless = rank_cases(["base", "fast", "better"], results, "base", replace(GRID, loss_tolerance=None))
+    assert careless.leader == "fast"
+
+
+def test_one_success_of_three_is_not_above_three_of_three() -> None:
+    broken = [trial("flaky", 1200, 1), *(TrialResult("flaky", r, "failed") for r in (2, 3))]
+    ranking = rank_cases(["base", "flaky"], trials("base", 1000, 3) + broken, "base", GRID, is_final=True)
+    assert ranking.order == ("base", "flaky")
+    assert ranking.leader == "base"
+    assert not ranking.verdicts["flaky"].complete
+
+
+def test_what_cannot_run_has_a_verdict() -> None:
+    results = [
+        *trials("base", 1000),
+        TrialResult("huge", 1, "oom"),
+        TrialResult("nan", 1, "diverged"),
+        *(TrialResult("broken", r, "failed") for r in (1, 2)),
+        TrialResult("slow start", 1, "timeout"),
+    ]
+    cases = ["base", "huge", "nan", "broken", "slow start"]
+    found = {case: v.verdict for case, v in rank_cases(cases, results, "base", GRID).verdicts.items()}
+    assert found == {
+        "base": "winner",
+        "huge": "does not fit",
+        "nan": "diverges",
+        "broken": "failed",
+        "slow start": "undecided",
+    }
+
+
+def test_certain_ties_go_to_the_steadier_and_then_to_the_smaller() -> None:
+    unsteady = [trial("unsteady", 1001 * (1 + 0.002 * (-1) ** r), r) for r in range(40)]
+    steady = [trial("steady", 1000 * (1 + 0.0002 * (-1) ** (r // 2)), r) for r in range(40)]
+    ranking = rank_cases(["unsteady", "steady"], unsteady + steady, "steady", GRID, is_final=True)
+    assert ranking.leader == "steady"
+    assert ranking.verdicts["unsteady"].verdict == "tied"
+    large = [replace(result, case="large", memory_gib=8.0) for result in steady]
+    small = [replace(r, case="small", memory_gib=4.0, samples_per_s=(r.samples_per_s or 0) * 0.9995) for r in steady]
+    assert rank_cases(["large", "small"], large + small, "large", GRID, is_final=True).leader == "small"
+
+
+def test_what_is_not_known_is_not_claimed() -> None:
+    few = [trial(case, rate, 1) for case, rate in (("a", 1000.0), ("b", 970.0))]
+    assert rank_cases(["a", "b"], few, "a", GRID).verdicts["b"].verdict == "undecided"
+    assert rank_cases(["a", "b"], [], "a", GRID).leader is None
+
+
+def test_a_metric_to_be_made_small() -> None:
+    settings = replace(GRID, objective="perplexity", direction="min")
+    results = trials("a", 1000, metric=20.0) + trials("b", 900, metric=18.0)
+    results = [replace(r, metric=(r.metric or 0) * (1 + 0.001 * (r.round % 3))) for r in results]
+    ranking = rank_cases(["a", "b"], results, "a", settings, is_final=True)
+    assert ranking.leader == "b"
+    verdict = ranking.verdicts["b"]
+    assert verdict.value == pytest.approx(18.0, rel=0.01)
+    assert verdict.low is not None
+    assert verdict.high is not None
+    assert verdict.low < verdict.value < verdict.high

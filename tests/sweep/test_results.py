@@ -1,0 +1,126 @@
+"""From a run directory to a trial's numbers: wall time, windows, losses, and what it is called when it failed."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from paceline.sweep.results import Measured, TrialSpan, from_record, read_trial
+from paceline.telemetry.events import EventLog
+from paceline.telemetry.layout import RunLayout
+from paceline.telemetry.run_file import Attempt, RunFile
+from paceline.telemetry.tables import METRICS_COLUMNS, VALIDATION_COLUMNS, Table
+
+BEGAN = 1000.0
+SPAN = TrialSpan(warmup_steps=20, steps=40, window=20)
+
+
+def write_run(root: Path, rows: list[dict[str, Any]], state: str = "finished", reason: str = "") -> RunLayout:
+    layout = RunLayout(root)
+    root.mkdir()
+    attempt = Attempt(1, 1, 1, BEGAN, "", [], state=state, step=rows[-1]["step"] if rows else None)
+    RunFile("id", "sasrec", "", "0", BEGAN, {}, state=state, reason=reason, attempts=[attempt]).save(layout)
+    table = Table(layout.metrics, METRICS_COLUMNS)
+    for row in rows:
+        table.write({"attempt": 1, **row})
+    table.close()
+    return layout
+
+
+def rows(seconds: list[float], loss: float = 2.0) -> list[dict[str, Any]]:
+    """A row each ten steps of 8 samples; the first ends 5 s after the beginning."""
+    found, now = [], BEGAN + 5
+    for number, taken in enumerate(seconds, 1):
+        now += taken if number > 1 else 0
+        step = 10 * number
+        found.append({"step": step, "samples": 8 * step, "loss": loss, "window_steps": 10, "time": now})
+        found[-1] |= {"step_ms_p50": taken * 100, "step_ms_p90": taken * 110, "data_ms": 1.0, "memory_gib": 0.5}
+    return found
+
+
+def read(root: Path, span: TrialSpan = SPAN, **more: Any) -> Measured:
+    return read_trial(root, span, num_devices=2, began=BEGAN, ended=BEGAN + 20, **more)
+
+
+def test_throughput_is_over_wall_time_after_the_warm_up_in_windows_that_do_not_overlap(tmp_path: Path) -> None:
+    write_run(tmp_path / "r", rows([9, 7, 1, 1, 2, 2]))
+    found = read(tmp_path / "r")
+    assert found.status == "ok"
+    assert found.samples_per_s == pytest.approx(8 * 40 / 6)
+    assert found.windows == pytest.approx((8 * 20 / 2, 8 * 20 / 4))
+    assert found.window_step_ms == pytest.approx((100, 200))
+    assert (found.counted_steps, found.last_step, found.samples) == (40, 60, 480)
+    assert found.startup_s == pytest.approx(5 + 7)
+    assert (found.duration_s, found.device_s) == (20, 40)
+    assert found.step_ms_p50 == pytest.approx(150)
+    assert found.losses == tuple((80 * number, 2.0) for number in range(1, 7))
+    assert from_record(found.to_record()) == found
+    assert found.result("a", 3).round == 3
+
+
+def test_without_a_warm_up_the_first_row_counts_from_its_own_beginning(tmp_path: Path) -> None:
+    lines = [row | {"step_ms": 100.0} for row in rows([1, 1, 1])]
+    write_run(tmp_path / "r", lines)
+    found = read(tmp_path / "r", TrialSpan(warmup_steps=0, steps=30, window=10))
+    assert found.samples_per_s == pytest.approx(80)
+    assert len(found.windows) == 3
+
+
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [("OutOfMemoryError", "oom"), ("NonFiniteError", "diverged"), ("RankLostError", "failed")],
+)
+def test_what_a_rank_said_decides_the_status(tmp_path: Path, error: str, status: str) -> None:
+    layout = write_run(tmp_path / "r", rows([1, 1]), "failed", "it broke")
+    events = EventLog(layout.events, "rank 0", 1)
+    events.write("failure", error="RankLostError", problems=[{"what": "others had gone"}], secondary=True, rank=1)
+    events.write("failure", error=error, problems=[{"what": "it broke"}], secondary=False, rank=0)
+    events.close()
+    found = read(tmp_path / "r")
+    assert (found.status, found.reason) == (status, "it broke")
+    assert found.samples_per_s is None
+
+
+def test_a_loss_that_is_not_a_number_at_the_end_diverged(tmp_path: Path) -> None:
+    write_run(tmp_path / "r", rows([1] * 6, loss=float("nan")))
+    assert read(tmp_path / "r").status == "diverged"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "says"),
+    [([1], "no step after the warm-up"), ([1, 1, 1], "it ended by itself after step 30; 60 were asked for")],
+)
+def test_one_that_ended_too_early_failed(tmp_path: Path, seconds: list[float], says: str) -> None:
+    write_run(tmp_path / "r", rows(seconds))
+    found = read(tmp_path / "r")
+    assert found.status == "failed"
+    assert says in found.reason
+
+
+def test_who_ended_it_knows_better_and_its_numbers_count_as_far_as_they_go(tmp_path: Path) -> None:
+    write_run(tmp_path / "r", rows([1] * 5), "stopped", "sigterm")
+    found = read(tmp_path / "r", verdict="timeout", reason="too long")
+    assert (found.status, found.reason) == ("timeout", "too long")
+    assert found.samples_per_s == pytest.approx(80)
+
+
+def test_no_directory_at_all(tmp_path: Path) -> None:
+    found = read(tmp_path / "r", exit_code=2)
+    assert (found.status, found.exit_code) == ("failed", 2)
+    assert "before it had a run directory" in found.reason
+
+
+def test_a_validation_metric_is_that_of_the_deciding_split_and_its_absence_is_a_failure(tmp_path: Path) -> None:
+    layout = write_run(tmp_path / "r", rows([1] * 6))
+    table = Table(layout.validation, (*VALIDATION_COLUMNS, "ndcg_10", "time"))
+    for step, split, value in ((30, "validation", 0.1), (60, "validation", 0.3), (60, "test", 0.9)):
+        table.write({"attempt": 1, "step": step, "split": split, "ndcg_10": value, "time": time.time()})
+    table.close()
+    span = TrialSpan(20, 40, 20, "ndcg_10")
+    assert read(tmp_path / "r", span).metric == 0.3
+    found = read(tmp_path / "r", TrialSpan(20, 40, 20, "hr_10"))
+    assert (found.status, found.reason) == ("failed", "no evaluation reported hr_10")
+    assert read(tmp_path / "r", TrialSpan(20, 40, 20, "step_ms_p50")).metric == pytest.approx(100)
