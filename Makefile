@@ -14,16 +14,16 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 .PHONY: help demo test test-all check clean
 
 help:
-	@echo 'make demo       install, train sasrec on generated data (2 ranks, or all GPUs), show the results'
+	@echo 'make demo       install, then smoke test, screen and train sasrec on generated data (2 ranks, or all GPUs)'
 	@echo 'make test       install what the tests need, run the everyday ones'
 	@echo 'make test-all   the slow ones and those for a GPU, too'
 	@echo 'make check      lint, format and types'
 	@echo 'make clean      remove the environment and caches; runs and data stay'
 
 demo: $(INSTALLED)
-	@ranks='--nproc 2'; \
+	@ranks='launch.nproc=2'; \
 	if nvidia-smi -L 2>/dev/null | grep -q '^GPU'; then ranks=; fi; \
-	set -x; $(BIN)/paceline train sasrec $$ranks --out runs/demo-$$(date +%Y%m%d-%H%M%S)
+	set -x; $(BIN)/paceline play p0-p3 $$ranks --out runs/demo-$$(date +%Y%m%d-%H%M%S)
 
 test: $(INSTALLED_DEV)
 	$(BIN)/python -m pytest -m 'not slow and not gpu'

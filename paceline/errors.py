@@ -7,6 +7,7 @@
     │   ├── CheckpointError    2   a checkpoint that is damaged, or of another run
     │   └── OccupiedError      2   a run directory that belongs to another run, or to one that is still alive
     ├── PreflightError         3   a machine on which training would certainly break
+    ├── GateError              6   results that are not what a gate or an acceptance criterion asks for
     ├── StorageError           4   a disk that filled up, or became read-only, under a running job
     ├── NonFiniteError         4   a loss or gradient that is not a number
     ├── OutOfMemoryError       4   a GPU or machine without the memory that was asked for
@@ -96,6 +97,10 @@ class PreflightError(PacelineError):
     exit_code = 3
 
 
+class GateError(PacelineError):
+    exit_code = 6
+
+
 class StorageError(PacelineError):
     pass
 
@@ -134,6 +139,7 @@ _BY_NAME: dict[str, type[PacelineError]] = {
         CheckpointError,
         OccupiedError,
         PreflightError,
+        GateError,
         StorageError,
         NonFiniteError,
         OutOfMemoryError,

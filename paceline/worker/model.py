@@ -3,6 +3,7 @@
 python -m paceline.worker.model evaluate runs/demo --checkpoint best --device cpu --precision fp32
 python -m paceline.worker.model export runs/demo --checkpoint best --to runs/demo/.export
 python -m paceline.worker.model recommend runs/demo --checkpoint best --top 10 --user=17
+python -m paceline.worker.model compiled exported
 """
 
 from __future__ import annotations
@@ -68,8 +69,9 @@ def _parse(argv: list[str]) -> argparse.Namespace:
     subject.add_argument("--history", type=json.loads, help="a JSON list of items, oldest first, by the data's names")
     recommend.add_argument("--top", type=int, default=10, help="how many items")
     recommend.add_argument("--keep-seen", action="store_true", help="also items of the history")
-    for each in (evaluate, export, recommend):
-        each.add_argument("run", type=Path, help="a run directory")
+    compiled = verbs.add_parser("compiled", help="compile it, compare outputs with the model as written, and measure")
+    for each in (evaluate, export, recommend, compiled):
+        each.add_argument("run", type=Path, help="a run directory, or an export to be compiled")
         each.add_argument("--checkpoint", default="best", help="best, latest, final, a name, or a path")
     return parser.parse_args(argv)
 
@@ -84,6 +86,11 @@ def _answer(arguments: argparse.Namespace) -> dict[str, Any]:
         found = recommend(trained, arguments.user, arguments.history, arguments.top, arguments.keep_seen)
         described = _describe(trained)
         return found | described | {"note": "; ".join(filter(None, (described["note"], found["note"])))}
+    if arguments.verb == "compiled":
+        from paceline.worker.inference import check_compiled
+
+        place = "cuda" if torch.cuda.is_available() else "cpu"
+        return check_compiled(load_model(arguments.run, arguments.checkpoint, place))
     is_cuda = arguments.device != "cpu" and torch.cuda.is_available()
     trained = load_model(arguments.run, arguments.checkpoint, "cuda" if is_cuda else "cpu")
     return evaluate_splits(trained, arguments.precision) | _describe(trained)

@@ -26,6 +26,7 @@ RANKS = {
     "worker": 7,
     "preflight": 8,
     "sweep": 9,
+    "playbook": 10,
     "bench": 11,
     "cli": 12,
     "__main__": 13,

@@ -9,11 +9,17 @@ from pathlib import Path
 import pytest
 
 from paceline.config.contradictions import Facts
+from paceline.playbook.playbook import load_playbook
+from paceline.playbook.preview import check_play, describe_play
+from paceline.playbook.selection import select
+from paceline.playbook.stage import Stage
 from paceline.recipes.job import load_job
 from paceline.recipes.registry import BUILT_IN, find_recipe
 from tests.architecture.rooms import PACKAGE, ROOT
 
-CONFIGS = sorted(path for path in (PACKAGE / "configs").rglob("*") if path.is_file())
+FILES = sorted(path for path in (PACKAGE / "configs").rglob("*") if path.is_file())
+CONFIGS = [path for path in FILES if path.parent.name == "configs"]
+PLAYBOOKS = [path for path in FILES if path.parent.name == "playbooks"]
 
 
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.name)
@@ -28,6 +34,20 @@ def test_a_shipped_file_loads(path: Path) -> None:
     assert job.identity()["fingerprint"]
 
 
+@pytest.mark.parametrize("path", PLAYBOOKS, ids=lambda path: path.name)
+def test_a_shipped_playbook_could_be_played(path: Path, tmp_path: Path) -> None:
+    playbook = load_playbook(path.stem, ["launch.gpus=[]"])
+    stage = Stage(playbook, select(playbook, ",".join(playbook.phases)), tmp_path / "out")
+    check_play(stage)
+    shown = "\n".join(describe_play(stage))
+    assert all(f"{name} ({phase.kind})" in shown for name, phase in playbook.phases.items())
+    assert not (tmp_path / "out").exists()
+
+
+def test_nothing_else_lies_there() -> None:
+    assert [path for path in FILES if path not in (*CONFIGS, *PLAYBOOKS)] == []
+
+
 @pytest.mark.parametrize("name", sorted(name for name in BUILT_IN if find_recipe(name).foreign is None))
 def test_every_recipe_has_a_file_of_its_name(name: str) -> None:
     job = load_job(name, environ={})
@@ -37,6 +57,6 @@ def test_every_recipe_has_a_file_of_its_name(name: str) -> None:
 
 def test_all_of_them_are_packaged() -> None:
     patterns = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["package-data"]["paceline"]
-    names = [str(path.relative_to(PACKAGE)) for path in CONFIGS]
+    names = [str(path.relative_to(PACKAGE)) for path in FILES]
     assert names
     assert [name for name in names if not any(fnmatch.fnmatch(name, pattern) for pattern in patterns)] == []

@@ -16,6 +16,10 @@ import yaml
 
 from paceline.cli.app import COMMANDS, LazyGroup, build_app, load_command
 from paceline.cli.arguments import launch_flags
+from paceline.playbook.playbook import load_playbook
+from paceline.playbook.preview import check_play
+from paceline.playbook.selection import select
+from paceline.playbook.stage import Stage
 from paceline.recipes.job import load_job
 from paceline.sweep.matrix import build_matrix
 from paceline.sweep.plan import load_plan
@@ -94,6 +98,11 @@ def check_line(line: str) -> None:
             load_job(given["target"], given["overrides"] or [], launch_flags(given["nproc"], given["gpus"]), environ={})
         if given["command"] == "sweep":
             build_matrix(load_plan(given["plan"], given["overrides"] or []))
+        if given["command"] == "play":
+            playbook = load_playbook(given["playbook"], [*(given["overrides"] or []), "launch.gpus=[]"])
+            selection = select(playbook, given["phases"], given["start"])
+            if given["start"] is None:  # else it goes on from what lies in its directory
+                check_play(Stage(playbook, selection, Path("nowhere")))
     elif words[0] == "make":
         assert {word for word in words[1:] if "=" not in word} <= TARGETS
     elif words[0] == "torchrun":
@@ -132,6 +141,9 @@ def test_a_command_in_a_block_parses_and_its_keys_exist(place: Path, document: s
         "paceline prepare movilens",
         "paceline sweep buckets.yaml axes.parallel.bucket=[1]",
         "paceline sweep buckets.yaml --dry",
+        "paceline play p0-p3 P1.step=50",
+        "paceline play p0-p3 --phases P9",
+        "paceline play p0-p4",
         "paceline prepare movielens --form ml-1m.zip",
         "make coffee",
         "torchrun --processes 2 -m paceline.worker sasrec",
@@ -257,6 +269,10 @@ def test_every_file_of_a_run_is_documented() -> None:
 
 
 def test_the_shown_yaml_is_yaml(place: Path) -> None:
-    found = {path.name: yaml.safe_load(path.read_text())["recipe"] for path in place.glob("*.yaml")}
+    shown = {path.name: yaml.safe_load(path.read_text()) for path in place.glob("*.yaml")}
+    assert shown.pop("book.yaml")["config"] == "sasrec"
+    playbook = load_playbook(str(place / "book.yaml"), ["launch.gpus=[]"])
+    check_play(Stage(playbook, select(playbook), place / "out"))
+    found = {name: content["recipe"] for name, content in shown.items()}
     assert found == {"mine.yaml": "sasrec", "buckets.yaml": "sasrec", "mine-plan.yaml": "command"}
     assert len(build_matrix(load_plan(place / "mine-plan.yaml")).cases) == 3

@@ -22,6 +22,7 @@ ROOMS = (
     "reports",
     "preflight",
     "sweep",
+    "playbook",
     "cli",
 )
 pytestmark = pytest.mark.timeout(120)
@@ -110,6 +111,8 @@ def test_the_engine_would_be_noticed() -> None:
         ("prepare movielens --help", "--from FILE"),
         ("train --help", "KEY=VALUE"),
         ("sweep --help", "PLAN"),
+        ("play --help", "PLAYBOOK"),
+        ("play p0-p3 launch.gpus=[] --dry-run", "P2 (train)"),
         ("stop --help", "RUN"),
         ("evaluate --help", "RUN"),
         ("export --help", "RUN"),

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 from typing import Any
@@ -26,12 +27,20 @@ def test_a_worker_writes_it_and_the_run_stays_as_it_was(tmp_path: Path, capsys: 
     assert sorted(os.listdir(tmp_path)) == ["out", "run"]
 
 
+def compiled(path: str) -> dict[str, Any]:
+    """What a worker says that compiled the export; those in a directory called other come out otherwise."""
+    check = {"equal": "other" not in path, "max_difference": 0.5, "eager_ms": 4.0, "compiled_ms": 2.0, "speed_up": 1.0}
+    return check | {"compile_s": 9.0, "tolerance": "1e-4", "compared": "9 samples", "measured": "5 blocks"}
+
+
 @pytest.fixture
 def answered(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     """Where a worker was asked to write; it writes a word or two there."""
     asked: list[Path] = []
 
     def ask_worker(arguments: list[str]) -> dict[str, Any]:
+        if arguments[1] == "compiled":
+            return compiled(arguments[2])
         directory = Path(arguments[arguments.index("--to") + 1])
         asked.append(directory)
         (directory / "export.json").write_text(f"{len(asked)}")
@@ -90,3 +99,19 @@ def test_what_is_no_run(tmp_path: Path, answered: list[Path], capsys: pytest.Cap
     assert run_command(["export", str(tmp_path / "nowhere")]) == 2
     assert "not a run directory" in capsys.readouterr().err
     assert answered == []
+
+
+def test_compiled_and_compared(tmp_path: Path, answered: list[Path], capsys: pytest.CaptureFixture[str]) -> None:
+    save_run(tmp_path / "run", best=3)
+    command = ["export", str(tmp_path / "run"), "--compile-check"]
+    assert run_command([*command, "--out", str(tmp_path / "a")]) == 0
+    assert "4.0 ms as written, 2.0 ms compiled (+100%)" in capsys.readouterr().out
+    assert run_command([*command, "--out", str(tmp_path / "other"), "--json"]) == 6
+    shown = capsys.readouterr()
+    found = json.loads(shown.out)
+    assert (found["export"], found["compile_check"]["equal"]) == (str(tmp_path / "other"), False)
+    assert "compiled outputs differ" in shown.err
+    # Whatever compiling says, the export is there.
+    assert (tmp_path / "other" / "export.json").exists()
+    assert run_command(["export", str(tmp_path / "run"), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["compile_check"] is None

@@ -1,0 +1,115 @@
+"""The gate of a phase: conditions over its results and those of earlier phases; all must hold.
+
+    samples_per_s >= 0.92 * baseline.samples_per_s       its own results, by their names
+    final_loss < 1.1 * P0.final_loss                     an earlier phase's, by phase and name
+
+A condition that does not parse, or asks for a name that nobody can report, is refused before anything starts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from paceline.config.expression import Expression, parse
+from paceline.config.nearest import nearest
+from paceline.errors import ConfigError, Problem
+from paceline.playbook.playbook import Playbook
+from paceline.playbook.results import Value
+
+MET, NOT_MET, NOT_MEASURED = "met", "not met", "not measured"
+
+
+@dataclass(frozen=True)
+class Judged:
+    """One condition, and what came of it."""
+
+    text: str
+    verdict: str
+    values: Mapping[str, Value]
+    """of the names in it"""
+    why: str = ""
+    """where a number in it comes from, if nobody wrote it"""
+
+    @property
+    def is_met(self) -> bool:
+        return self.verdict == MET
+
+    def __str__(self) -> str:
+        values = ", ".join(f"{name} = {shown(value)}" for name, value in self.values.items())
+        return f"`{self.text}` is {self.verdict} ({values})" + (f"; {self.why}" if self.why else "")
+
+    def to_record(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def shown(value: Value) -> str:
+    """A value on one line; numbers to five digits."""
+    if value is None:
+        return "not measured"
+    if isinstance(value, bool | str):
+        return str(value).lower() if isinstance(value, bool) else value
+    return f"{value:,}" if isinstance(value, int) else f"{value:.5g}"
+
+
+def check_gates(playbook: Playbook) -> list[Problem]:
+    """What is wrong with the gates of a playbook, as far as it can be known before anything starts."""
+    problems: list[Problem] = []
+    for name, phase in playbook.phases.items():
+        for text in phase.gate:
+            where = playbook.where(name, "gate")
+            try:
+                expression = parse(text, where)
+            except ConfigError as error:
+                problems += error.problems
+                continue
+            problems += [
+                problem for word in sorted(expression.names) if (problem := _check_name(playbook, name, word, where))
+            ]
+    return problems
+
+
+def _check_name(playbook: Playbook, name: str, word: str, where: str) -> Problem | None:
+    """What is wrong with a name in the gate of a phase."""
+    own = playbook.phases[name].reports
+    if own.has(word):
+        return None
+    head, _, rest = word.partition(".")
+    order = list(playbook.phases)
+    if head in order and rest:
+        if order.index(head) > order.index(name):
+            what = f"the gate of {name} asks for {word}, and {head} comes later"
+            return Problem(what, where, f"move the gate to {head}")
+        theirs = playbook.phases[head].reports
+        if theirs.has(rest):
+            return None
+        close = nearest(rest, theirs.names)
+        do = f"write {head}.{close}" if close else f"use one of {theirs.listed()}"
+        return Problem(f"the gate of {name} asks for {word}, which no phase reports", where, do)
+    close = nearest(word, [*own.names, *own.prefixes])
+    do = f"write {close}" if close else f"use one of {own.listed()}, or PHASE.NAME of an earlier phase"
+    return Problem(f"the gate of {name} asks for {word}, which a phase of its kind does not report", where, do)
+
+
+def judge(
+    conditions: Sequence[tuple[str, str]],
+    results: Mapping[str, Value],
+    earlier: Mapping[str, Mapping[str, Value]],
+    reported: Mapping[str, Any],
+    where: str,
+) -> list[Judged]:
+    """Every condition (text, why) against the results; `reported` are the names that the kind could have."""
+    known: dict[str, Value] = {
+        f"{phase}.{name}": value for phase, found in earlier.items() for name, value in found.items()
+    }
+    # What a kind reports and this machine or run does not have is a value that was not measured, not an unknown name.
+    known |= dict.fromkeys(reported) | dict(results)
+    return [_judge(parse(text, where), known, why) for text, why in conditions]
+
+
+def _judge(expression: Expression, known: Mapping[str, Value], why: str) -> Judged:
+    values = {name: known.get(name) for name in sorted(expression.names)}
+    if any(value is None and name in known for name, value in values.items()):
+        return Judged(expression.text, NOT_MEASURED, values, why)
+    return Judged(expression.text, MET if expression.holds(known) else NOT_MET, values, why)

@@ -1,0 +1,146 @@
+"""What every phase is: what its YAML may say, what it is shown, what it asks to be run. The kinds are in kinds/.
+
+A phase plans (no side effect), is run as a command of Paceline, and is read back from the files that the command left.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any, ClassVar
+
+from pydantic import BeforeValidator, ConfigDict
+
+from paceline.config.sections import Bool, Section, key
+from paceline.config.source import show
+from paceline.playbook.results import Outcome, Reports
+
+Words = Annotated[list[str], BeforeValidator(lambda value: [value] if isinstance(value, str) else value)]
+"""One word or a list of them."""
+
+UNKNOWN = "<{}>"
+"""What stands for a value that an earlier phase will find: in --dry-run, and while a playbook is checked."""
+_UNKNOWN = re.compile(r"<\w+\.\w+>")
+
+
+@dataclass(frozen=True)
+class Scene:
+    """What a phase is shown when it plans."""
+
+    name: str
+    """of the phase"""
+    root: Path
+    """the phase's own directory; nothing in it is ever deleted"""
+    number: int
+    """1, or higher where it is done again with other settings: then in another directory"""
+    config: str
+    """the recipe or YAML file to begin with"""
+    settings: Mapping[str, Any]
+    """dotted key -> value, everything that was set, used and typed"""
+    used: Collection[str] = ()
+    """those of them that come from an earlier phase"""
+    earlier: Mapping[str, Mapping[str, Path]] = field(default_factory=dict)
+    """earlier phase -> its links"""
+    cases: Sequence[Mapping[str, Any]] = ()
+    """for `use: A.top2`: the leading cases of that phase"""
+    baseline: Mapping[str, Any] | None = None
+    """of the phase whose cases these are"""
+
+    def place(self, word: str) -> Path:
+        """A directory of this phase that no other settings have written to."""
+        return self.root / (word if self.number == 1 else f"{word}-{self.number}")
+
+    def overrides(self) -> list[str]:
+        return [f"{name}={show(value)}" for name, value in self.settings.items()]
+
+    def without_unknown(self) -> Scene:
+        """Without what earlier phases will only find: what is left can be checked now."""
+        known = {name: value for name, value in self.settings.items() if not _is_unknown(value)}
+        cases = [case for case in self.cases if not any(_is_unknown(value) for value in case.values())]
+        return dataclasses.replace(self, settings=known, cases=cases)
+
+
+def _is_unknown(value: Any) -> bool:
+    return isinstance(value, str) and _UNKNOWN.fullmatch(value) is not None
+
+
+@dataclass(frozen=True)
+class Work:
+    """What is to be run for a phase."""
+
+    arguments: Sequence[str]
+    """of the `paceline` command; empty: nothing is run, and the gate looks at earlier phases alone"""
+    place: Path
+    """what the command writes"""
+    identity: Mapping[str, Any]
+    """what makes this work this work: done with another one, it is done again"""
+    files: Mapping[Path, str] = field(default_factory=dict)
+    """what the command reads and this playbook writes"""
+    answer: Path | None = None
+    """where the command's standard output, one JSON object, is kept; None: it goes to the terminal"""
+
+    @property
+    def fingerprint(self) -> str:
+        text = json.dumps(self.identity, sort_keys=True, separators=(",", ":"), default=str)
+        return hashlib.sha256(text.encode()).hexdigest()
+
+
+class Phase(Section, ABC):
+    """Base of all kinds."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+    reports: ClassVar[Reports]
+    takes_settings: ClassVar[bool] = False
+    """whether overrides without a phase are for it, too"""
+    plan_keys: ClassVar[tuple[str, ...]] = ()
+    """keys that are not the phase's own: they are collected in `plan`"""
+    ignores: ClassVar[Mapping[str, str]] = {}
+    """keys that are not for it where they are given for all phases -> why"""
+
+    kind: str = key(..., "What it does: preflight, train, sweep, compare, check or export.")
+    about: str = key("", "One sentence for the page.")
+    enabled: Bool = key(True, "false: it is skipped unless asked for.")
+    gate: Words = key([], "Conditions on the results; all must hold, or the playbook stops.")
+
+    def sources(self) -> list[str]:
+        """The earlier phases that it takes something from; of each list of alternatives the first that is there."""
+        return []
+
+    def winners(self) -> list[str]:
+        """`P1.best`, `A.top2`: whose results become settings here, the first that is there."""
+        return []
+
+    @abstractmethod
+    def plan_work(self, scene: Scene) -> Work:
+        """What to run; no side effect."""
+
+    def check(self, scene: Scene) -> None:
+        """Raises whatever the command would refuse, as far as it can be known before anything starts."""
+
+    @abstractmethod
+    def read(self, work: Work) -> Outcome:
+        """What the command left."""
+
+    def find_unfinished(self, work: Work) -> str | None:
+        """Why the work is not done, although its command ended well; None: it is."""
+        return None
+
+    def wins_by(self) -> tuple[str, ...]:
+        """The keys that a winner of this phase has values for; empty where it has no winner."""
+        return ()
+
+    def criteria(self, results: Mapping[str, Any]) -> list[tuple[str, str]]:
+        """(condition, why) besides the gate."""
+        return []
+
+
+def file_digest(config: str) -> str:
+    """Of a configuration's file; empty for a name."""
+    path = Path(config)
+    return hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else ""

@@ -1,0 +1,262 @@
+"""A playbook as it is written: YAML, with overrides from the command line; unknown keys are refused with the nearest.
+
+    config: sasrec
+    phases:
+      P0: {kind: train, set: {train.max_steps: 200}, gate: [failures == 0]}
+      P1: {kind: sweep, axes: {model.blocks: [1, 2]}, steps: 100}
+      P2: {kind: train, use: P1.best}
+
+    load_playbook("p0-p3", ["P1.steps=50", "P2.train.epochs=1", "data.users=500"])
+
+`P1.steps=50` is for one phase, `data.users=500` for all that take a configuration, `config=mine.yaml` for the playbook.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+import paceline
+from paceline.config.nearest import nearest
+from paceline.config.overrides import parse_overrides
+from paceline.config.sections import RunConfig
+from paceline.config.source import Entry, Layer, read_layer, show
+from paceline.errors import ConfigError, Problem, UsageError
+from paceline.playbook.kinds.check import Check
+from paceline.playbook.kinds.compare import Compare
+from paceline.playbook.kinds.export import Export
+from paceline.playbook.kinds.preflight import Preflight
+from paceline.playbook.kinds.sweep import Sweep
+from paceline.playbook.kinds.train import Train
+from paceline.playbook.phase import Phase
+
+KINDS: dict[str, type[Phase]] = {
+    "preflight": Preflight,
+    "train": Train,
+    "sweep": Sweep,
+    "compare": Compare,
+    "check": Check,
+    "export": Export,
+}
+_TOP = ("about", "config", "set", "phases")
+_BY_KEY = ("axes", "baseline", "set", "a", "b")
+"""mappings whose keys are keys of a configuration, dots and all"""
+_SHIPPED = Path(paceline.__file__).parent / "configs" / "playbooks"
+
+
+@dataclass(frozen=True)
+class Playbook:
+    """Phases in order, and what was typed for them."""
+
+    name: str
+    shown: str
+    """the file, as messages name it"""
+    about: str
+    config: str
+    set: Mapping[str, Any]
+    phases: Mapping[str, Phase]
+    origins: Mapping[str, str]
+    """`P1.steps` -> where it was said"""
+    typed: Mapping[str, Entry] = field(default_factory=dict)
+    """configuration keys without a phase"""
+    typed_for: Mapping[str, Mapping[str, Entry]] = field(default_factory=dict)
+    """phase -> configuration keys that are for it alone"""
+
+    def where(self, name: str, word: str) -> str:
+        """Who said what a phase says about a word."""
+        return self.origins.get(f"{name}.{word}") or self.origins.get(name) or self.shown
+
+    def by_hand(self, name: str) -> dict[str, Any]:
+        """What was typed for a phase, its own before what is for all."""
+        phase = self.phases[name]
+        general = {key: entry for key, entry in self.typed.items() if phase.takes_settings and key not in phase.ignores}
+        return {key: entry.value for key, entry in {**general, **self.typed_for.get(name, {})}.items()}
+
+    def not_for(self, name: str) -> list[str]:
+        """What was given for all phases and is not for this one, with the reason."""
+        phase = self.phases[name]
+        given = [key for key in dict.fromkeys([*self.set, *self.typed]) if phase.takes_settings]
+        return [f"{key} is not for {name}: {phase.ignores[key]}" for key in given if key in phase.ignores]
+
+    def settings(self, name: str, used: Mapping[str, Any]) -> dict[str, Any]:
+        """The overrides of a phase: the playbook's, its own, what it uses of earlier phases, what was typed."""
+        phase = self.phases[name]
+        if not phase.takes_settings:
+            return {}
+        general = {key: value for key, value in self.set.items() if key not in phase.ignores}
+        return {**general, **getattr(phase, "set", {}), **used, **self.by_hand(name)}
+
+    def config_of(self, name: str) -> str:
+        return getattr(self.phases[name], "config", None) or self.config
+
+    def winner_keys(self, name: str) -> tuple[str, ...]:
+        """What a winner of that phase has values for: what it varied, and what it had from an earlier winner."""
+        phase = self.phases[name]
+        inherited = [key for source in phase.winners() for key in self.winner_keys(source.partition(".")[0])]
+        return tuple(dict.fromkeys([*phase.wins_by(), *inherited]))
+
+
+def shipped_playbooks() -> list[str]:
+    """Those that come with the package, by the name to type."""
+    return sorted(path.stem for path in _SHIPPED.glob("*.yaml"))
+
+
+def load_playbook(target: str, overrides: Sequence[str] = ()) -> Playbook:
+    """The playbook of that name or file; everything that is wrong in it is said at once."""
+    path, shown = _find(target)
+    written, typed = read_layer(path, shown), parse_overrides(overrides)
+    problems = [*written.problems, *typed.problems]
+    top, raw, order = _sort_written(written, problems)
+    config_keys, own = _sort_typed(typed, raw, top, order, problems)
+    origins: dict[str, str] = {}
+    phases: dict[str, Phase] = {}
+    for name in order:
+        phase = _build_phase(name, raw[name], origins, problems)
+        if phase is not None:
+            phases[name] = phase
+    config = top.pop("config", None)
+    if config is None or not isinstance(config.value, str):
+        problems.append(Problem("the playbook does not say what it trains", shown, "add a line `config: sasrec`"))
+    if not order:
+        problems.append(Problem("the playbook has no phases", shown, "add `phases: {P0: {kind: train}}`"))
+    if problems:
+        raise ConfigError(problems=problems)
+    assert config is not None
+    about = top.pop("about", Entry("", "")).value
+    fixed = {key.removeprefix("set."): entry.value for key, entry in top.items() if key.startswith("set.")}
+    return Playbook(path.stem, shown, str(about), config.value, fixed, phases, origins, config_keys, own)
+
+
+def _find(target: str) -> tuple[Path, str]:
+    if target in shipped_playbooks():
+        return _SHIPPED / f"{target}.yaml", f"configs/playbooks/{target}.yaml"
+    path = Path(target)
+    if path.is_file():
+        return path, target
+    names = shipped_playbooks()
+    close = nearest(target, [*names, *(str(p) for p in path.parent.glob("*.y*ml"))])
+    do = f"use {close}" if close else f"name one of {', '.join(names)}, or a YAML file"
+    raise UsageError(f"there is no playbook {target!r} (there are: {', '.join(names)})", target, do)
+
+
+Raw = dict[str, Entry]
+"""What a phase says: dotted key below the phase -> value and origin."""
+
+
+def _sort_written(layer: Layer, problems: list[Problem]) -> tuple[Raw, dict[str, Raw], list[str]]:
+    top: Raw = {}
+    raw: dict[str, Raw] = {}
+    for key, entry in layer.entries.items():
+        head, _, rest = key.partition(".")
+        if head == "phases":
+            name, _, inside = rest.partition(".")
+            if not name or not inside:
+                what = "a phase is a mapping with a kind" if name else "`phases` is a mapping of phases"
+                problems.append(Problem(what, entry.origin, "write P0: {kind: train}"))
+                continue
+            raw.setdefault(name, {})[inside] = entry
+        elif head in _TOP:
+            top[key] = entry
+        else:
+            close = nearest(head, _TOP)
+            what = f"there is no key {key} in a playbook" + (f"; did you mean {close}?" if close else "")
+            problems.append(Problem(what, entry.origin, f"use one of {', '.join(_TOP)}"))
+    sections = {*RunConfig.model_fields, "model", "loss", "params", "command", "config", "playbook"}
+    for name in raw:
+        origin = next(iter(raw[name].values())).origin
+        if name in sections or not name.replace("_", "a").isalnum() or not name[0].isalpha():
+            what = f"a phase cannot be called {name}: that is a word of configurations, or not one word"
+            problems.append(Problem(what, origin, "call it P0, A or smoke"))
+    return top, raw, list(raw)
+
+
+def _sort_typed(
+    layer: Layer, raw: dict[str, Raw], top: Raw, order: list[str], problems: list[Problem]
+) -> tuple[dict[str, Entry], dict[str, dict[str, Entry]]]:
+    """What was typed goes to where it belongs: the phase's own keys and the plan's into `raw`, the playbook's into `top`."""
+    general: dict[str, Entry] = {}
+    own: dict[str, dict[str, Entry]] = {}
+    for key, entry in layer.entries.items():
+        head, _, rest = key.partition(".")
+        if key == "config":
+            top["config"] = entry
+        elif head in raw and rest:
+            kind = KINDS.get(str(raw[head].get("kind", Entry("", "")).value))
+            word = rest.partition(".")[0]
+            if kind is not None and word not in {*kind.model_fields, *kind.plan_keys} and kind.takes_settings:
+                own.setdefault(head, {})[rest] = entry
+                continue
+            # A whole value replaces whatever was written below it.
+            for below in [name for name in raw[head] if name.startswith(f"{rest}.") or rest.startswith(f"{name}.")]:
+                del raw[head][below]
+            raw[head][rest] = entry
+        elif head[:1].isupper():
+            close = nearest(head, order)
+            do = f"write {close}.{rest}" if close else f"use one of {', '.join(order)}"
+            problems.append(Problem(f"there is no phase {head} (there are: {', '.join(order)})", entry.origin, do))
+        else:
+            general[key] = entry
+    return general, own
+
+
+def _build_phase(name: str, raw: Raw, origins: dict[str, str], problems: list[Problem]) -> Phase | None:
+    said = raw.get("kind")
+    origins[name] = next(iter(raw.values())).origin
+    if said is None or said.value not in KINDS:
+        close = nearest(str(said.value), KINDS) if said is not None else None
+        what = f"{name} has no kind" if said is None else f"{name}.kind={show(said.value)} is no kind of phase"
+        do = f"write kind: {close}" if close else f"write kind: and one of {', '.join(KINDS)}"
+        problems.append(Problem(what, said.origin if said else origins[name], do))
+        return None
+    kind = KINDS[said.value]
+    values: dict[str, Any] = {}
+    own = [word for word in kind.model_fields if word != "plan"]
+    before = len(problems)
+    for key, entry in raw.items():
+        word, _, rest = key.partition(".")
+        origins.setdefault(f"{name}.{word}", entry.origin)
+        if word in kind.plan_keys:
+            _put(values.setdefault("plan", {}), word, rest, entry.value)
+        elif word in own:
+            _put(values, word, rest, entry.value)
+        else:
+            close = nearest(word, [*own, *kind.plan_keys])
+            what = f"there is no key {name}.{word} in a phase of kind {said.value}"
+            what += f"; did you mean {close}?" if close else ""
+            problems.append(Problem(what, entry.origin, f"use one of {', '.join([*own, *kind.plan_keys])}"))
+    if len(problems) > before:
+        return None
+    try:
+        return kind.model_validate_json(json.dumps(values), strict=True)
+    except ValidationError as error:
+        problems += [_wrong(name, detail, origins) for detail in error.errors()]
+        return None
+
+
+def _put(tree: dict[str, Any], word: str, rest: str, value: Any) -> None:
+    if not rest:
+        tree[word] = value
+        return
+    branch = tree.setdefault(word, {})
+    if not isinstance(branch, dict):
+        branch = tree[word] = {}
+    if word in _BY_KEY:
+        branch[rest] = value
+        return
+    head, _, below = rest.partition(".")
+    _put(branch, head, below, value)
+
+
+def _wrong(name: str, detail: Any, origins: Mapping[str, str]) -> Problem:
+    path = [str(part) for part in detail["loc"]]
+    word = path[0] if path else "kind"
+    if detail["type"] == "missing":
+        return Problem(f"{name}.{word} is missing", origins[name], f"add `{word}:` to the phase")
+    shown = show(detail["input"]) if isinstance(detail["input"], str | int | float | bool | list) else "what is given"
+    what = f"{name}.{word}={shown}: {detail['msg'][:1].lower()}{detail['msg'][1:]}"
+    return Problem(what, origins.get(f"{name}.{word}", origins[name]), "give another value")

@@ -1,0 +1,55 @@
+"""What a phase came to, by plain names that a gate may use, and the evidence for it.
+
+    Outcome({"final_loss": 3.78, "failures": 0}, [Evidence("loss", "3.7785", "metrics.csv, step 256")], {"run": Path("P0/run")})
+
+A gate on a name that a kind can never report is refused before anything starts; names under a prefix (`test.ndcg_10`) belong to a
+recipe and are known when the phase has run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+Value = float | int | bool | str | None
+"""None: not measured here"""
+
+
+class Evidence(NamedTuple):
+    """One line of a phase's evidence: what, the value as a person reads it, and where it stands."""
+
+    what: str
+    value: str
+    source: str
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a phase's files say."""
+
+    results: Mapping[str, Value]
+    evidence: Sequence[Evidence] = ()
+    links: Mapping[str, Path] = field(default_factory=dict)
+    """what later phases and the page look for: run, best, export, report …"""
+
+
+@dataclass(frozen=True)
+class Reports:
+    """The names that a kind of phase reports."""
+
+    names: Mapping[str, str] = field(default_factory=dict)
+    """name -> one phrase on what it is"""
+    prefixes: Mapping[str, str] = field(default_factory=dict)
+    """prefix, such as "test." -> one phrase; what follows it is the recipe's"""
+
+    def has(self, name: str) -> bool:
+        return name in self.names or any(name.startswith(prefix) and name != prefix for prefix in self.prefixes)
+
+    def listed(self) -> str:
+        return ", ".join([*self.names, *(f"{prefix}…" for prefix in self.prefixes)])
+
+
+EVERY = {"seconds": "what the phase took, all its attempts together"}
+"""What every kind reports."""

@@ -1,0 +1,259 @@
+"""Runs a playbook: one phase after another, each as a command, each judged by its gate; stops at the first that does not pass.
+
+    record = Play(stage).run()       # goes on where it was; GateError where a gate is not met
+
+What is done stays done: a phase is run again only where it has not ended well, or where its settings are others by now (and then in a
+directory of its own). Its gate is judged anew each time, so that another gate needs no second training.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from paceline.config.expression import parse
+from paceline.config.source import show
+from paceline.errors import GateError, Interrupted, PacelineError, Problem, UsageError
+from paceline.files import storage_errors, write_text
+from paceline.launch.hardware import driver_version, list_gpus
+from paceline.launch.signals import WORDS, OperatorSignals
+from paceline.playbook.child import PREFIX, Child, Ended
+from paceline.playbook.gate import Judged, judge
+from paceline.playbook.pages import write_pages
+from paceline.playbook.phase import Phase, Work
+from paceline.playbook.preview import show_command
+from paceline.playbook.results import Outcome
+from paceline.playbook.stage import Links, Stage
+from paceline.playbook.state import (
+    DONE,
+    FAILED,
+    NOT_MET,
+    RUNNING,
+    SKIPPED,
+    STOPPED,
+    WAITING,
+    PhaseRecord,
+    PlayRecord,
+    Store,
+    relative,
+)
+from paceline.playbook.winner import Used, find_used
+from paceline.telemetry.layout import RunLayout
+from paceline.telemetry.machine import describe_machine
+
+
+class Play:
+    """One playbook in one directory."""
+
+    def __init__(self, stage: Stage, prefix: Sequence[str] | None = None, say: Callable[[str], None] = print) -> None:
+        self._stage = stage
+        self._playbook = stage.playbook
+        self._selection = stage.selection
+        self._root = stage.root
+        self._prefix = prefix or PREFIX
+        self._say = say
+        self._store = Store(self._root)
+
+    def run(self) -> PlayRecord:
+        """Everything that is selected, in order; the record at its end."""
+        self._store.take()
+        try:
+            with OperatorSignals() as signals:
+                record = self._begin()
+                self._run_phases(record, signals)
+                return record
+        finally:
+            self._store.release()
+
+    def _begin(self) -> PlayRecord:
+        found = self._store.load()
+        if found is not None and found.name != self._playbook.name:
+            what = f"this directory is of the playbook {found.name}, not of {self._playbook.name}"
+            raise UsageError(what, str(self._root), "choose another one with --out DIR")
+        record = found or PlayRecord(self._playbook.name, "", "", [], time.time())
+        record.about, record.playbook, record.argv = self._playbook.about, self._playbook.shown, list(sys.argv)
+        record.state, record.reason, record.machine = RUNNING, "", _machine()
+        known = {phase.name: phase for phase in record.phases}
+        record.phases = [
+            known.get(name) or PhaseRecord(name, phase.kind) for name, phase in self._playbook.phases.items()
+        ]
+        for entry in record.phases:
+            phase = self._playbook.phases[entry.name]
+            if entry.kind != phase.kind:
+                record.phases[record.phases.index(entry)] = entry = PhaseRecord(entry.name, phase.kind)
+            entry.about = phase.about
+            if entry.state == RUNNING:
+                entry.state, entry.reason = STOPPED, "the playbook was killed while this ran"
+            if entry.name in self._selection.skipped and not entry.has_run:
+                entry.state, entry.reason = SKIPPED, self._selection.skipped[entry.name]
+        self._save(record)
+        return record
+
+    def _run_phases(self, record: PlayRecord, signals: OperatorSignals) -> None:
+        for name in self._playbook.phases:
+            entry = record.phase(name)
+            if name in self._selection.skipped:
+                self._say(f"{name}: skipped ({self._selection.skipped[name]})")
+                continue
+            try:
+                self._run_phase(record, entry, signals)
+            except PacelineError as error:
+                # A phase that ended with its gate open, or was stopped, has said so itself.
+                if entry.state in (WAITING, RUNNING):
+                    entry.state, entry.reason = FAILED, error.problems[0].what
+                record.state = STOPPED if isinstance(error, Interrupted) else FAILED
+                record.reason = f"{name}: {entry.state}"
+                self._save(record)
+                raise
+        record.state, record.reason = DONE, ""
+        self._save(record)
+
+    def _run_phase(self, record: PlayRecord, entry: PhaseRecord, signals: OperatorSignals) -> None:
+        name, phase = entry.name, self._playbook.phases[entry.name]
+        links = self._stage.links(record)
+        used = find_used(self._playbook, name, links)
+        for note in self._playbook.not_for(name):
+            self._say(f"{name}: {note}")
+        work = self._plan_or_again(entry, phase, used, links)
+        entry.uses = used.to_record(self._playbook.by_hand(name))
+        outcome = self._look_back(entry, phase, work) if entry.has_run else None
+        if outcome is None:
+            self._do(record, entry, phase, work, signals)
+            outcome = _read(phase, work, entry)
+        entry.take(outcome, self._root)
+        judged = self._judge(record, entry, phase)
+        entry.gate = [each.to_record() for each in judged]
+        failed = [each for each in judged if not each.is_met]
+        entry.state, entry.reason = (NOT_MET, str(failed[0])) if failed else (DONE, "")
+        self._save(record)
+        for each in judged:
+            self._say(f"{name}: {each}")
+        if failed:
+            raise self._gate_error(entry, failed)
+
+    def _plan_or_again(self, entry: PhaseRecord, phase: Phase, used: Used, links: Links) -> Work:
+        """The work of the phase, in the directory that its settings already have, or in a fresh one."""
+        work = phase.plan_work(self._stage.scene(entry.name, used, links, entry.number))
+        settings = self._playbook.settings(entry.name, used.values)
+        if entry.fingerprint and work.fingerprint != entry.fingerprint:
+            changed = [
+                f"{key}: {show(entry.settings.get(key))} → {show(settings.get(key))}"
+                for key in dict.fromkeys([*entry.settings, *settings])
+                if entry.settings.get(key) != settings.get(key)
+            ]
+            what = ", ".join(changed) or "what it is asked to do"
+            self._say(f"{entry.name}: changed since it was begun ({what}): it is done again")
+            fresh = PhaseRecord(entry.name, entry.kind, entry.about, number=entry.number + 1)
+            vars(entry).update(vars(fresh))
+            work = phase.plan_work(self._stage.scene(entry.name, used, links, entry.number))
+        entry.settings, entry.fingerprint = settings, work.fingerprint
+        entry.command, entry.place = show_command(work), relative(work.place, self._root)
+        return work
+
+    def _look_back(self, entry: PhaseRecord, phase: Phase, work: Work) -> Outcome | None:
+        """What a phase that has run left; None where that is gone, and it has to be run again."""
+        try:
+            outcome = _read(phase, work, entry)
+        except PacelineError as error:
+            self._say(f"{entry.name}: run again, because what it left cannot be read ({error.problems[0].what})")
+            entry.has_run = False
+            return None
+        self._say(f"{entry.name}: done already ({entry.place or 'no command'})")
+        return outcome
+
+    def _do(self, record: PlayRecord, entry: PhaseRecord, phase: Phase, work: Work, signals: OperatorSignals) -> None:
+        """Runs the command of a phase; raises where it did not end well."""
+        if signals.asked is not None:
+            raise self._stopped(record, entry, f"by {WORDS[signals.asked]}, before it began")
+        entry.state, entry.reason, entry.tail = RUNNING, "", []
+        entry.attempts, entry.started = entry.attempts + 1, time.time()
+        with storage_errors(self._root):
+            (self._root / entry.name).mkdir(exist_ok=True)
+            for path, text in work.files.items():
+                write_text(path, text)
+        self._save(record)
+        if not work.arguments:
+            entry.has_run, entry.exit_code = True, 0
+            return
+        self._say(f"{entry.name}: {entry.command}")
+        began = time.monotonic()
+        with storage_errors(self._root):
+            ended = Child(self._prefix, signals).run(work.arguments, work.answer)
+        entry.seconds += time.monotonic() - began
+        entry.exit_code = ended.exit_code
+        if signals.asked is not None:
+            raise self._stopped(record, entry, f"by {WORDS[signals.asked]}")
+        if ended.exit_code != 0:
+            with contextlib.suppress(PacelineError):  # there need not be any
+                entry.take(_read(phase, work, entry), self._root)
+            raise self._failure(entry, ended)
+        why = phase.find_unfinished(work)
+        if why is not None:
+            raise self._stopped(record, entry, why)
+        entry.has_run = True
+        self._save(record)
+
+    def _stopped(self, record: PlayRecord, entry: PhaseRecord, why: str) -> Interrupted:
+        entry.state, entry.reason = STOPPED, why
+        self._save(record)
+        do = "the same command goes on where it was"
+        return Interrupted(f"the playbook was stopped in {entry.name} ({why})", str(self._root), do)
+
+    def _failure(self, entry: PhaseRecord, ended: Ended) -> PacelineError:
+        """What ended the phase, with the exit code of its command."""
+        code = ended.exit_code
+        entry.state, entry.tail = FAILED, ended.tail
+        how = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
+        failed = (f"{row['what']}, {row['value']}" for row in entry.evidence if row["what"].endswith(": fail"))
+        said = next((line for line in ended.tail if line.strip()), "") or next(failed, "")
+        entry.reason = f"its command {how}" + (f": {said}" if said else "")
+        do = "mend what it says above; the same command goes on with this phase"
+        error = PacelineError(f"{entry.name} failed: {entry.reason}", entry.command, do)
+        error.exit_code = code if code > 0 else 4
+        return error
+
+    def _judge(self, record: PlayRecord, entry: PhaseRecord, phase: Phase) -> list[Judged]:
+        earlier = {each.name: each.results for each in record.phases if each.has_run}
+        conditions = [(text, "") for text in phase.gate] + phase.criteria(entry.results)
+        where = self._playbook.where(entry.name, "gate")
+        reported = dict.fromkeys(phase.reports.names)
+        for text, _ in conditions:
+            for name in parse(text, where).names:
+                source, _, _ = name.partition(".")
+                if source in self._playbook.phases and source not in earlier and not phase.reports.has(name):
+                    what = f"the gate of {entry.name} asks for {name}, and {source} has not been run here"
+                    raise UsageError(what, where, f"run {source}, too, or change the gate: {entry.name}.gate=…")
+        return judge(conditions, entry.results, earlier, reported, where)
+
+    def _gate_error(self, entry: PhaseRecord, failed: Sequence[Judged]) -> GateError:
+        place = self._root / entry.place if entry.place else self._root
+        name = entry.name
+        do = (
+            f"look at {place}; then run it again with other settings ({name}.key=value), "
+            f"or go on with another gate: {name}.gate='…' (what has been run is not run again)"
+        )
+        where = f"{self._playbook.where(name, 'gate')}; evidence in {RunLayout(self._root).report_text}"
+        return GateError(problems=[Problem(f"{name}: {each}", where, do) for each in failed])
+
+    def _save(self, record: PlayRecord) -> None:
+        self._store.save(record)
+        write_pages(record, self._root)
+
+
+def _read(phase: Phase, work: Work, entry: PhaseRecord) -> Outcome:
+    """What the command left; a typed error where that is not what it should be."""
+    try:
+        return phase.read(work)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        what = f"what {entry.name} left cannot be read ({type(error).__name__}: {error})"
+        raise PacelineError(what, str(work.place), "look at what lies there, or choose another --out DIR") from error
+
+
+def _machine() -> dict[str, Any]:
+    gpus = [{"index": gpu.index, "name": gpu.name, "memory_gib": gpu.memory_gib} for gpu in list_gpus()]
+    return describe_machine(os.environ, Path.cwd(), gpus, driver_version())

@@ -1,0 +1,113 @@
+"""What a sweep came to, read from its directory: sweep.json, and best.yaml for the winner's values.
+
+swept = read_swept(Path("runs/p0-p3/P1/sweep"))
+swept.winner.name, swept.top(2), swept.num_failed
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from paceline.errors import UsageError
+from paceline.files import read_json
+from paceline.telemetry.layout import RunLayout
+
+RECORD, BEST = "sweep.json", "best.yaml"
+_FAILED = ("failed", "timeout")
+
+
+@dataclass(frozen=True)
+class Case:
+    """One case of the matrix, with what came of it."""
+
+    name: str
+    values: Mapping[str, Any]
+    verdict: str
+    samples_per_s: float | None = None
+    metric: float | None = None
+    step_ms_p50: float | None = None
+    memory_gib: float | None = None
+
+    @property
+    def shown(self) -> str:
+        """The number that decided, as a person reads it."""
+        if self.metric is not None:
+            return f"{self.metric:.4f}"
+        return f"{self.samples_per_s:,.1f} samples/s" if self.samples_per_s is not None else "no number"
+
+
+@dataclass(frozen=True)
+class Swept:
+    """A sweep's results."""
+
+    record: Path
+    cases: Sequence[Case]
+    """in the order of their rank"""
+    winner: Case
+    """or who leads, where nothing is certain"""
+    baseline: Case | None
+    is_decided: bool
+    sentence: str
+    """the result, in the sweep's own words"""
+    statuses: Sequence[str] = ()
+    """of the trials that came to an end"""
+    device_s: float = 0.0
+
+    @property
+    def links(self) -> dict[str, Path]:
+        """What later phases and the page look for."""
+        root = self.record.parent
+        links = {"best": root / BEST, "sweep": root, "report": RunLayout(root).report_page}
+        return {word: path for word, path in links.items() if path.exists()}
+
+    @property
+    def num_trials(self) -> int:
+        return len(self.statuses)
+
+    @property
+    def num_failed(self) -> int:
+        return sum(status in _FAILED for status in self.statuses)
+
+    def top(self, count: int) -> list[Case]:
+        """The leading cases; those without a number never."""
+        return [case for case in self.cases if case.samples_per_s is not None or case.metric is not None][:count]
+
+
+def read_swept(directory: Path) -> Swept:
+    """The sweep in that directory; UsageError where it has no winner, or its record cannot be read."""
+    record = directory / RECORD
+    do = "run the phase again: the same command goes on"
+    try:
+        content = read_json(record)
+        cases = [_case(each) for each in sorted(content["cases"], key=_rank)]
+        by_name = {case.name: case for case in cases}
+        winner = by_name.get(content["winner"] or content["best"] or "")
+        baseline = by_name.get(content["baseline"] or "")
+        statuses = tuple(str(trial["status"]) for trial in content["trials"] if trial["is_counted"])
+        is_decided, sentence = bool(content["is_decided"]), str(content["sentence"])
+        device_s = float(content["costs"]["device_s"] or 0.0)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise UsageError(f"the sweep's record cannot be read ({error})", str(record), do) from error
+    if winner is None:
+        raise UsageError("the sweep has no winner: no case came to an end", str(record), "look at its summary.md")
+    return Swept(record, cases, winner, baseline, is_decided, sentence, statuses, device_s)
+
+
+def _rank(case: Mapping[str, Any]) -> tuple[bool, int]:
+    rank = case.get("rank")
+    return rank is None, rank or 0
+
+
+def _case(content: Mapping[str, Any]) -> Case:
+    return Case(
+        str(content["name"]),
+        dict(content["values"]),
+        str(content["verdict"]),
+        content.get("samples_per_s"),
+        content.get("metric"),
+        content.get("step_ms_p50"),
+        content.get("memory_gib"),
+    )

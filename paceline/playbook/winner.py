@@ -1,0 +1,160 @@
+"""What a phase takes from an earlier one: the values that won there, or its leading cases. Never copied by hand.
+
+    find_used(playbook, "P2", links)     -> Used(values={"model.blocks": 2}, source="P1.best", file=Path("…/best.yaml"))
+
+Of a winner only what was varied counts (and what it had from an earlier winner): the caps that made a screening cheap stay behind.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from paceline.config.source import read_layer
+from paceline.errors import ConfigError, Problem, UsageError
+from paceline.playbook.phase import UNKNOWN, Phase
+from paceline.playbook.playbook import Playbook
+from paceline.playbook.swept import RECORD, read_swept
+from paceline.recipes.job import load_job
+
+WORD = re.compile(r"(?P<phase>\w+)\.(?:best|top(?P<count>[1-9]\d*))")
+
+Links = Mapping[str, Mapping[str, Path]]
+"""phase -> what it left"""
+
+
+@dataclass(frozen=True)
+class Used:
+    """What a phase takes, and from where."""
+
+    source: str = ""
+    """`P1.best`; empty: nothing is used, or everything was given by hand"""
+    file: Path | None = None
+    values: Mapping[str, Any] = field(default_factory=dict)
+    cases: Sequence[Mapping[str, Any]] = ()
+    baseline: Mapping[str, Any] | None = None
+
+    def to_record(self, by_hand: Mapping[str, Any]) -> list[dict[str, Any]]:
+        """One entry per value: what was found, and what was typed in its place."""
+        return [
+            {"from": self.source, "file": str(self.file or ""), "key": key, "value": value}
+            | ({"by_hand": by_hand[key]} if key in by_hand else {})
+            for key, value in self.values.items()
+        ]
+
+
+def check_uses(playbook: Playbook) -> list[Problem]:
+    """References to phases that are not there, come later, or have no winner."""
+    problems = []
+    order = list(playbook.phases)
+    for name, phase in playbook.phases.items():
+        for word in phase.winners():
+            where = playbook.where(name, "use")
+            match = WORD.fullmatch(word)
+            source = match["phase"] if match else ""
+            if match is None:
+                problems.append(Problem(f"{name} uses {word!r}, which means nothing", where, "write P1.best or A.top2"))
+            elif source not in order or order.index(source) >= order.index(name):
+                there = ", ".join(order[: order.index(name)]) or "none"
+                problems.append(
+                    Problem(
+                        f"{name} uses {word}, and no earlier phase is called {source}", where, f"name one of: {there}"
+                    )
+                )
+            elif not _has_winner(playbook.phases[source]):
+                kind = playbook.phases[source].kind
+                what = f"{name} uses {word}, and {source} has no winner (it is of kind {kind}, or varies nothing)"
+                problems.append(Problem(what, where, "name a sweep or a comparison"))
+            elif match["count"] and phase.kind != "sweep":
+                problems.append(
+                    Problem(f"{name} uses {word}; only a sweep can run several cases", where, f"write {source}.best")
+                )
+        of = getattr(phase, "of", None)
+        if of is not None and (
+            of not in order or order.index(of) >= order.index(name) or playbook.phases[of].kind != "train"
+        ):
+            runs = [each for each in order[: order.index(name)] if playbook.phases[each].kind == "train"]
+            do = f"name one of: {', '.join(runs) or 'none'}"
+            problems.append(
+                Problem(f"{name} is of {of}, which is no earlier phase that trains", playbook.where(name, "of"), do)
+            )
+    return problems
+
+
+def _has_winner(phase: Phase) -> bool:
+    return "best" in type(phase).model_fields and bool(phase.wins_by() or phase.winners())
+
+
+def find_used(playbook: Playbook, name: str, links: Links, expected: Sequence[str] = ()) -> Used:
+    """What the phase uses: of the first alternative that is there. `expected` are phases that will have run by then.
+
+    UsageError where nothing is there and not everything was given by hand.
+    """
+    phase = playbook.phases[name]
+    words = phase.winners()
+    if not words:
+        return Used()
+    by_hand = playbook.by_hand(name)
+    for word in words:
+        source, _, what = word.partition(".")
+        given = getattr(playbook.phases[source], "best", None)
+        if given is not None:
+            return Used(word, Path(given), read_values(playbook, name, source, Path(given)))
+        if source in links and "best" in links[source]:
+            if what != "best":
+                return _leading(playbook, name, word, links[source])
+            file = links[source]["best"]
+            return Used(word, file, read_values(playbook, name, source, file))
+        if source in expected:
+            later = dict.fromkeys(playbook.winner_keys(source), UNKNOWN.format(word))
+            return Used(word, None, later) if what == "best" else Used(word, None, {}, [later])
+    wanted = playbook.winner_keys(words[-1].partition(".")[0])
+    missing = [key for key in wanted if key not in by_hand]
+    if not missing and all(word.endswith(".best") for word in words):
+        return Used()
+    raise _nothing(name, words, wanted, missing)
+
+
+def _nothing(name: str, words: Sequence[str], wanted: Sequence[str], missing: Sequence[str]) -> UsageError:
+    source = words[-1].partition(".")[0]
+    some = "" if len(missing) == len(wanted) else f", and {', '.join(missing)} not given by hand"
+    what = f"{name} takes its settings from {' or '.join(words)}, and {source} has not been done here{some}"
+    keys = " ".join(f"{name}.{key}=…" for key in wanted)
+    do = f"run {source}, too; or name a winner with {source}.best=FILE (a sweep's best.yaml)"
+    if all(word.endswith(".best") for word in words):
+        do += f"; or give its keys by hand: {keys}"
+    return UsageError(what, f"phase {name}", do)
+
+
+def read_values(playbook: Playbook, name: str, source: str, file: Path) -> dict[str, Any]:
+    """The winner's values of everything that was varied; a best.yaml of another recipe is refused."""
+    entries = read_layer(file).entries
+    recipe = load_job(playbook.config_of(name)).recipe.name
+    found = entries.get("recipe")
+    if found is None or found.value != recipe:
+        theirs = found.value if found is not None else "none"
+        what = f"{file.name} is a configuration of the recipe {theirs}, and {name} trains {recipe}"
+        raise ConfigError(what, str(file), f"name a best.yaml of {recipe}")
+    keys = playbook.winner_keys(source)
+    # A script's own parameter is `params.batch` in a plan, and stands in its section in a configuration.
+    entries = {key.removeprefix("command."): entry for key, entry in entries.items() if "params" in key} | entries
+    missing = [key for key in keys if key not in entries]
+    if missing:
+        what = f"{file.name} has no value for {', '.join(missing)}, which {source} varies"
+        raise ConfigError(what, str(file), f"name the best.yaml of a sweep over {', '.join(keys)}")
+    return {key: entries[key].value for key in keys}
+
+
+def _leading(playbook: Playbook, name: str, word: str, links: Mapping[str, Path]) -> Used:
+    """The leading cases of a sweep, and its baseline, which every comparison needs."""
+    match = WORD.fullmatch(word)
+    assert match is not None
+    swept = read_swept(links["sweep"])
+    baseline = dict(swept.baseline.values) if swept.baseline is not None else None
+    cases = [dict(case.values) for case in swept.top(int(match["count"]))]
+    if baseline is not None and baseline not in cases:
+        cases.append(baseline)
+    return Used(word, links["sweep"] / RECORD, {}, cases, baseline)

@@ -1,0 +1,164 @@
+"""A playbook that is killed goes on where it was, and leaves nothing running; Ctrl-C asks the command to stop, once."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from paceline.config.source import read_layer
+from paceline.files import read_json, read_records
+from paceline.playbook.child import Child
+from paceline.telemetry.reader import read_run
+from tests.playbook.conftest import PREFIX, SMALL
+
+PLAYER = Path(__file__).parent / "player.py"
+Start = Callable[..., subprocess.Popen[str]]
+
+
+@pytest.fixture
+def start(tmp_path: Path, calls: object) -> Iterator[Start]:
+    """Starts the playbook in a process of its own, without a terminal."""
+    (tmp_path / "book.yaml").write_text(SMALL)
+    started: list[subprocess.Popen[str]] = []
+
+    def begin(hold: str = "") -> subprocess.Popen[str]:
+        process = subprocess.Popen(
+            [sys.executable, str(PLAYER), str(tmp_path / "book.yaml"), str(tmp_path / "out")],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=os.environ | {"HOLD": hold},
+        )
+        started.append(process)
+        return process
+
+    yield begin
+    for process in started:
+        process.kill()
+        process.communicate()
+
+
+def wait_until(done: Callable[[], bool], timeout_s: float = 60) -> None:
+    deadline = time.monotonic() + timeout_s
+    while not done():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def kill(process: subprocess.Popen[str]) -> list[psutil.Process]:
+    """Kills the playbook alone; whatever it had started."""
+    children = psutil.Process(process.pid).children(recursive=True)
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    return children
+
+
+def test_killed_in_p1_and_again_in_p2_and_resumed_both_times(start: Start, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    ledger, steps = out / "P1" / "sweep" / "ledger.jsonl", out / "P2" / "run" / "steps.jsonl"
+
+    first = start("sweep:2")
+    wait_until(lambda: len(read_records(ledger)) == 2)
+    children = kill(first)
+    assert children
+    _, alive = psutil.wait_procs(children, timeout=20)
+    assert not alive
+    assert [phase["state"] for phase in read_json(out / "playbook.json")["phases"]][:2] == ["done", "running"]
+
+    second = start("train:3")
+    wait_until(lambda: len(read_records(steps)) == 3)
+    children = kill(second)
+    _, alive = psutil.wait_procs(children, timeout=20)
+    assert not alive
+    # The first two trials were kept, and nothing was counted twice.
+    trials = read_records(ledger)
+    assert len({trial["case"] for trial in trials}) == len(trials) == 4
+    assert [phase["state"] for phase in read_json(out / "playbook.json")["phases"]][:3] == ["done", "done", "running"]
+
+    third = start()
+    said, errors = third.communicate(timeout=100)
+    assert third.returncode == 0, errors
+    assert said.count("done already") == 2
+    record = read_json(out / "playbook.json")
+    assert [phase["state"] for phase in record["phases"]] == ["done", "done", "done", "skipped"]
+    assert [phase["attempts"] for phase in record["phases"]] == [1, 2, 2, 0]
+    # P2 went on from where it was, as one run with two attempts, and being killed is no failure of the training.
+    run = read_run(out / "P2" / "run")
+    assert [(line["step"], line["attempt"]) for line in read_records(steps)] == [(1, 1), (2, 1), (3, 1), (4, 2)]
+    assert [attempt.state for attempt in run.run.attempts] == ["failed", "finished"]
+    assert record["phases"][2]["results"]["failures"] == 0
+    best = read_layer(out / "P1" / "sweep" / "best.yaml").entries
+    trained = read_layer(out / "P2" / "run" / "config.yaml").entries
+    assert {key: trained[key].value for key in ("model.blocks", "train.optimizer.lr")} == {
+        key: best[key].value for key in ("model.blocks", "train.optimizer.lr")
+    }
+    calls = [json.loads(line)[0] for line in (tmp_path / "calls.jsonl").read_text().splitlines()]
+    assert calls == ["train", "sweep", "sweep", "train", "train"]
+
+
+def test_ctrl_c_reaches_the_command_once_and_the_same_command_goes_on(start: Start, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    process = start("train:2")
+    wait_until(lambda: len(read_records(out / "P0" / "run" / "steps.jsonl")) == 2)
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "the same command goes on" in errors
+    record = read_json(out / "playbook.json")
+    assert (record["state"], record["phases"][0]["state"], record["phases"][0]["reason"]) == (
+        "stopped",
+        "stopped",
+        "by Ctrl-C",
+    )
+
+
+class Asked:
+    """Somebody who asks to stop as soon as a file is there; by default nobody."""
+
+    wants_kill = False
+
+    def __init__(self, file: Path | None = None) -> None:
+        self._file = file
+
+    @property
+    def asked(self) -> str | None:
+        return "ctrl_c" if self._file is not None and self._file.exists() else None
+
+
+COUNT = """
+import pathlib, signal, sys, time
+asked = []
+signal.signal(signal.SIGINT, lambda *_: asked.append(1))
+pathlib.Path(sys.argv[1]).touch()
+print("on its way", file=sys.stderr, flush=True)
+while len(asked) < int(sys.argv[2]):
+    time.sleep(0.01)
+time.sleep(0.7)     # several looks: a second signal would be here by then
+sys.exit(len(asked))
+"""
+
+
+@pytest.mark.parametrize("count", [0, 1])
+def test_a_request_is_passed_on_once(tmp_path: Path, count: int, capsys: pytest.CaptureFixture[str]) -> None:
+    signals = Asked(tmp_path / "there" if count else None)
+    ended = Child([sys.executable, "-c", COUNT], signals).run([str(tmp_path / "there"), str(count)])  # type: ignore[arg-type]
+    assert (ended.exit_code, ended.tail) == (count, ["on its way"])
+    assert "on its way" in capsys.readouterr().err
+
+
+def test_an_answer_is_kept_whole_or_not_at_all(tmp_path: Path, calls: object) -> None:
+    child = Child(PREFIX, Asked())  # type: ignore[arg-type]
+    assert child.run(["evaluate", "x"], tmp_path / "a.json").exit_code == 0
+    assert read_json(tmp_path / "a.json")["rows"][0]["equal"] is True
+    assert child.run(["sweep-nothing"], tmp_path / "b.json").exit_code == 0
+    assert not (tmp_path / "b.json").exists()

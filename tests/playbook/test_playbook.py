@@ -1,0 +1,100 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from paceline.errors import ConfigError, UsageError
+from paceline.playbook.playbook import Playbook, load_playbook, shipped_playbooks
+
+Written = Callable[..., Playbook]
+
+
+def problems(written: Written, text: str, *overrides: str) -> list[str]:
+    with pytest.raises(ConfigError) as caught:
+        written(text, *overrides)
+    assert all(problem.where for problem in caught.value.problems)
+    return [problem.what for problem in caught.value.problems]
+
+
+@pytest.mark.parametrize("name", shipped_playbooks())
+def test_what_ships_loads(name: str) -> None:
+    book = load_playbook(name)
+    assert book.about
+    assert all(phase.about for phase in book.phases.values())
+
+
+def test_there_is_what_was_promised() -> None:
+    assert shipped_playbooks() == ["p0-p3", "throughput"]
+    with pytest.raises(UsageError, match="there is no playbook 'p0p3'") as caught:
+        load_playbook("p0p3")
+    assert caught.value.problems[0].do == "use p0-p3"
+
+
+def test_all_that_is_wrong_is_said_at_once_with_the_nearest_name(written: Written) -> None:
+    found = problems(
+        written,
+        """
+confg: sasrec
+phases:
+  P0: {kind: train, gat: [failures == 0]}
+  P1: {kind: swep}
+  P2: {kind: sweep, axis: {model.blocks: [1]}}
+  P3: {kind: export}
+  P4: {kind: train, enabled: maybe}
+  train: {kind: train}
+  P5: train
+""",
+    )
+    assert "there is no key confg in a playbook; did you mean config?" in found
+    assert "there is no key P0.gat in a phase of kind train; did you mean gate?" in found
+    assert "P1.kind=swep is no kind of phase" in found
+    assert "there is no key P2.axis in a phase of kind sweep; did you mean axes?" in found
+    assert "P3.of is missing" in found
+    assert any(what.startswith("P4.enabled=maybe: ") for what in found)
+    assert any("cannot be called train" in what for what in found)
+    assert "a phase is a mapping with a kind" in found
+    assert "the playbook does not say what it trains" in found
+
+
+def test_an_override_goes_where_it_belongs(written: Written) -> None:
+    book = written(
+        """
+config: sasrec
+set: {run.seed: 3}
+phases:
+  P0: {kind: train, set: {train.max_steps: 5}, gate: failures == 0}
+  P1: {kind: sweep, axes: {model.blocks: [1, 2]}, steps: 30}
+  P2: {kind: export, of: P0}
+""",
+        "P1.steps=50",
+        "P1.axes.model.blocks=[3]",
+        "P1.train.global_batch=8",
+        "P0.train.max_steps=7",
+        "P0.gate=[final_loss < 4, failures == 0]",
+        "P2.enabled=false",
+        "train.clip_norm=2",
+        "train.epochs=2",
+        "config=mine.yaml",
+    )
+    assert book.config == "mine.yaml"
+    assert book.settings("P0", {}) == {"run.seed": 3, "train.max_steps": 7, "train.clip_norm": 2, "train.epochs": 2}
+    assert book.phases["P0"].gate == ["final_loss < 4", "failures == 0"]
+    # How long a trial is, its plan says.
+    assert book.settings("P1", {}) == {"run.seed": 3, "train.global_batch": 8, "train.clip_norm": 2}
+    assert book.not_for("P1") == ["train.epochs is not for P1: its `steps` say how long a trial is"]
+    assert book.phases["P1"].model_dump()["plan"] == {"axes": {"model.blocks": [3]}, "steps": 50}
+    assert book.phases["P2"].enabled is False
+    assert book.settings("P2", {}) == {}
+
+
+def test_a_phase_that_is_not_there(written: Written) -> None:
+    text = "config: sasrec\nphases: {P0: {kind: train}, P1: {kind: train}}\n"
+    assert problems(written, text, "P9.train.epochs=1") == ["there is no phase P9 (there are: P0, P1)"]
+
+
+def test_what_is_typed_comes_before_what_was_found_and_that_before_what_is_written(written: Written) -> None:
+    text = "config: sasrec\nset: {model.blocks: 1}\nphases: {P0: {kind: train, set: {model.heads: 1}}}\n"
+    used = {"model.blocks": 2, "model.heads": 2, "model.width": 8}
+    settings = written(text, "P0.model.width=16").settings("P0", used)
+    assert settings == {"model.blocks": 2, "model.heads": 2, "model.width": 16}
