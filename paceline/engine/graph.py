@@ -228,7 +228,7 @@ class Graphs:
             try:
                 replay, sums = self._recorder.record(compute)
             except RuntimeError as error:
-                self._give_up(str(error))
+                self.give_up(f"the step cannot be recorded: {error}")
                 return None
             # A parameter without a gradient has no part in this loss, and stays without.
             found = [(p, p.grad) for p in parameters if p.grad is not None]
@@ -240,10 +240,10 @@ class Graphs:
                 for buffer, before in buffers:
                     buffer.copy_(before)
 
-    def _give_up(self, error: str) -> None:
+    def give_up(self, reason: str) -> None:
         """No half measures: graphs recorded before the failure no longer follow the generator."""
         self._is_off = True
         self._graphs = {}
-        why = f"the step cannot be recorded: {error.strip().splitlines()[0]}"
+        why = reason.strip().splitlines()[0]
         self._events.write("warning", what="training goes on without CUDA graphs", why=why)
         self._events.choice("train.graph", self._requested, False, why)

@@ -72,7 +72,7 @@ class TrainStep:
             recorder = Recorder(self._ranks.device)
             self._graphs = Graphs(self._compute, strategy.model, recorder, context.events, config.train.graph)
             if self._accumulate == 1:
-                self._recorded_updates = RecordedUpdates(self._update, recorder, self._ranks, optimizer, context.events)
+                self._recorded_updates = RecordedUpdates(self._update, self._graphs, recorder, self._ranks, optimizer)
         self.units = 0
         """units of throughput this rank has trained on"""
 

@@ -11,11 +11,10 @@ from collections.abc import Callable, MutableMapping
 
 import torch
 
-from paceline.engine.graph import Graph, Records
+from paceline.engine.graph import Graph, Graphs, Records
 from paceline.engine.outcome import Pending, Tally
 from paceline.engine.ranks import Ranks
 from paceline.engine.update import Update
-from paceline.telemetry.events import EventLog
 
 _Replay = tuple[Callable[[], None], torch.Tensor]
 
@@ -24,12 +23,12 @@ class RecordedUpdates:
     """The updates of one run, by the graphs that they follow."""
 
     def __init__(
-        self, update: Update, recorder: Records, ranks: Ranks, optimizer: torch.optim.Optimizer, events: EventLog
+        self, update: Update, graphs: Graphs, recorder: Records, ranks: Ranks, optimizer: torch.optim.Optimizer
     ) -> None:
         self._update = update
+        self._graphs = graphs
         self._recorder = recorder
         self._ranks = ranks
-        self._events = events
         self._replays: MutableMapping[Graph, _Replay | None] = weakref.WeakKeyDictionary()
         """None: run once, and not recorded yet"""
         self._is_on = update.is_recordable
@@ -59,10 +58,7 @@ class RecordedUpdates:
             replay = self._recorder.record(lambda: self._compute(step, graph, _hold_nothing))
         except RuntimeError as error:
             graph.drop_gradients()
-            self._is_on = False
-            self._replays.clear()
-            why = f"the update cannot be recorded: {str(error).strip().splitlines()[0]}"
-            self._events.write("warning", what="updates go on without CUDA graphs", why=why)
+            self._graphs.give_up(f"the update cannot be recorded: {error}")
             return None
         self._replays[graph] = replay
         return replay
