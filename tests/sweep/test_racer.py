@@ -119,10 +119,11 @@ def test_a_ledger_in_any_order_leads_to_the_same_next_trial(racing: bool) -> Non
     settings, run = replace(SETTINGS, racing=racing, repeats=5, budget_share=0.6), machine(rates, 0.01, 4)
     whole = Racer(list(rates), "case 0", settings, 4)
     handed: list[Assignment] = []
+    known: list[TrialResult] = []
     while (assignment := whole.next()) is not None:
         handed.append(assignment)
-        whole.observe(run(assignment))
-    known = whole.results()
+        known.append(run(assignment))
+        whole.observe(known[-1])
     for cut in (1, 7, 8, 9, len(known) // 2, len(known) - 1):
         again = Racer(list(rates), "case 0", settings, 4)
         for result in random.Random(cut).sample(known[:cut], cut):
