@@ -23,6 +23,7 @@ from paceline.sweep.opening import open_sweep
 from paceline.sweep.outcome import Ending, Sweep
 from paceline.sweep.plan import COMMAND, STEP_TIME, THROUGHPUT, Plan, load_plan
 from paceline.sweep.racer import Racer
+from paceline.sweep.scoreboard import Race
 from paceline.sweep.trial import Slot, build_slots
 from paceline.sweep.trial_settings import plan_trial
 
@@ -49,11 +50,33 @@ def sweep(path: str, overrides: Sequence[str], out: Path | None, dry_run: bool, 
         try:
             journal.say(f"sweep {root}")
             journal.say(f"{len(matrix.cases)} cases, baseline: {matrix.baseline}")
-            race = Racer([case.name for case in matrix.cases], matrix.baseline, settings, plan.config.seed)
-            ending = Driver(whole, race, ledger, journal, signals, slots, retry_failed=retry_failed).run()
+            ending = Driver(whole, build_race(whole), ledger, journal, signals, slots, retry_failed=retry_failed).run()
             return _conclude(whole, ending, journal)
         finally:
             journal.close()
+
+
+def build_race(sweep: Sweep) -> Race:
+    """Who decides what is tried: a race of all cases, or a search first."""
+    config, matrix, settings = sweep.plan.config, sweep.matrix, sweep.settings
+
+    def build(names: Sequence[str]) -> Racer:
+        return Racer(names, matrix.baseline, settings, config.seed)
+
+    if config.search is None:
+        return build([case.name for case in matrix.cases])
+    from paceline.sweep.search import Searcher
+
+    return Searcher(
+        {case.name: case.values for case in matrix.cases},
+        matrix.baseline,
+        settings,
+        config.seed,
+        sampler=config.search,
+        num_trials=config.search_trials,
+        num_finalists=config.finalists,
+        build_race=build,
+    )
 
 
 def _conclude(sweep: Sweep, ending: Ending, journal: Journal) -> int:
@@ -152,4 +175,4 @@ def _slots(plan: Plan, matrix: Matrix) -> list[Slot]:
     if num > 1 and not uses_gpus and num > len(cores):
         what = f"slots={num}, but there are {len(cores)} cores"
         raise ConfigError(what, plan.origin("slots"), f"set slots={len(cores)}")
-    return build_slots(num, cores, visible if uses_gpus else [], os.environ)
+    return build_slots(num, cores, visible if uses_gpus else [])

@@ -4,7 +4,7 @@ log(value) = case + round + noise. Cases are compared within rounds, so what the
 noise is pooled over all cases, so two rounds of thirty cases already know it with thirty degrees of freedom, where a pair of
 cases would know it with one. Two things are made safe:
 - A trial that is slow by accident (another process, a throttled clock) would drag its case down, and its noise would hide what
-  the others say. Residuals on the slow side beyond 2.5 deviations are weighed less, the further the less; only on that side,
+  the others say. Residuals on the slow side beyond 3 deviations are weighed less, the further the less; only on that side,
   because accidents never make a trial faster. Of two trials that disagree that much, the faster one is believed.
 - Rounds that share no case are tied together only by a prior: the machine may have changed by 5 % in between.
 Nothing here looks at windows: they are not independent, the trial is the unit of evidence.
@@ -23,11 +23,13 @@ if TYPE_CHECKING:
     import numpy as np
 
 PRIOR_NOISE = 0.02
-PRIOR_FREEDOM = 2.0
+PRIOR_FREEDOM = 0.5
 """what is thought of a trial's noise before any case has run twice, and for how many degrees of freedom it counts"""
 _ROUND_SPREAD = 0.05
 _ENOUGH = 3
-_CUT = 2.5
+_FARTHEST = 20.0
+"""no interval of logs is wider: with a single round, nothing is known, and e²⁰ says so as well as any number"""
+_CUT = 3.0
 _ITERATIONS = 12
 
 
@@ -77,7 +79,7 @@ class Comparison:
         """How many standard errors hold a difference on one side, but for this chance of error."""
         from scipy.special import stdtrit
 
-        return float(stdtrit(self.freedom, 1 - error))
+        return min(float(stdtrit(self.freedom, 1 - error)), _FARTHEST / max(self.noise, 1e-9))
 
 
 def compare(observations: Sequence[Observation]) -> Comparison | None:

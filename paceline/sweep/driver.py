@@ -160,7 +160,7 @@ class Driver:
             key=trial_key(job, surroundings, data, plan.span.steps, plan.span.warmup_steps),
             config=config_digest(job),
             hardware=surroundings.hardware_digest,
-            code=surroundings.code_digest,
+            code=surroundings.code_digest(job),
             data=data,
             steps=plan.span.steps,
             warmup_steps=plan.span.warmup_steps,
@@ -206,13 +206,14 @@ class Driver:
             self._journal.say(describe_progress(running, self._sweep.unit))
 
     def _ordinal(self) -> str:
-        """Which trial comes next, of how many as far as the plan says."""
-        number = self._scores.num_observed + len(self._running) + 1
-        repeats = self._sweep.settings.repeats
-        total = len(self._sweep.matrix.cases) * (repeats or 0)
-        if not total:
+        """Which trial comes next, of how many as far as that is known."""
+        number, settings = self._scores.num_observed + len(self._running) + 1, self._sweep.settings
+        total = len(self._sweep.matrix.cases) * self._scores.full_repeats()
+        if self._sweep.plan.config.search is not None:
             return f"{number}"
-        return f"{number} of at most {total}" if self._sweep.settings.racing else f"{number}/{total}"
+        if settings.repeats is None:
+            return f"{number} of about {total}" if not settings.racing else f"{number}, the full grid has about {total}"
+        return f"{number} of at most {total}" if settings.racing else f"{number}/{total}"
 
     def _end(self, running: Running, exit_code: int | None) -> None:
         """The trial is over and nothing of it runs: what came of it?"""

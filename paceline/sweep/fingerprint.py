@@ -1,6 +1,6 @@
 """What makes a trial comparable with another: its complete configuration, the hardware, the code, the data, its length.
 
-    describe_surroundings(job)   -> Surroundings(hardware={"cpu": …, "gpus": […]}, code={"digest": "4be1…", "torch": "2.13.0", …})
+    describe_surroundings(jobs)   -> Surroundings(hardware={"cpu": …, "gpus": […]}, code={"digest": "4be1…", "versions": {…}}, …)
     trial_key(job, surroundings, data, steps, warmup_steps)   -> 64 hex digits
 
 Names of hosts, paths of runs and the time of day are not among them. Code counts by its content: what trains, the recipe's own package,
@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import paceline
+from paceline.errors import UsageError
 from paceline.files import sha256_of
 from paceline.launch.record import describe_environment
 from paceline.recipes.job import Job
@@ -32,20 +33,28 @@ _APART = ("run.out", "run.name")
 
 @dataclass(frozen=True)
 class Surroundings:
-    """Where and with what trials run."""
+    """Where and with what trials run, as it was at the start of a sweep."""
 
     machine: Mapping[str, Any]
     """all that env.json says, for people"""
     hardware: Mapping[str, Any]
     code: Mapping[str, Any]
+    """what all cases share: versions, and the content of the package"""
+    files: Mapping[Path, str]
+    """content of what single cases have besides: a script's files, a recipe's package"""
 
     @property
     def hardware_digest(self) -> str:
         return digest_of(self.hardware)
 
-    @property
-    def code_digest(self) -> str:
-        return digest_of(self.code)
+    def code_digest(self, job: Job) -> str:
+        """Of all code of one case; UsageError where it is not what it was at the start."""
+        places = sorted(_own_places(job))
+        for place in places:
+            if _content(place) != self.files.get(place):
+                do = "start the same command again: what was measured with the old one is not reused"
+                raise UsageError("a file of the script was changed while the sweep ran", str(place), do)
+        return digest_of([self.code, [self.files[place] for place in places]])
 
 
 def describe_surroundings(jobs: Iterable[Job]) -> Surroundings:
@@ -57,10 +66,10 @@ def describe_surroundings(jobs: Iterable[Job]) -> Surroundings:
         "gpus": [{"name": gpu["name"], "memory_gib": gpu["memory_gib"]} for gpu in machine["gpus"]],
         "driver": machine["driver"],
     }
-    jobs = list(jobs)
-    places = {place for job in jobs for place in _places(job)}
-    code = {"versions": machine["versions"], "digest": digest_of([_content(place) for place in sorted(places)])}
-    return Surroundings(machine, hardware, code)
+    package = Path(paceline.__file__).parent
+    code = {"versions": machine["versions"], "digest": digest_of([_content(package / name) for name in _TRAINING])}
+    places = {place for job in jobs for place in _own_places(job)}
+    return Surroundings(machine, hardware, code, {place: _content(place) for place in places})
 
 
 def config_digest(job: Job) -> str:
@@ -73,7 +82,7 @@ def config_digest(job: Job) -> str:
 
 
 def trial_key(job: Job, surroundings: Surroundings, data: str, steps: int, warmup_steps: int) -> str:
-    parts = [config_digest(job), surroundings.hardware_digest, surroundings.code_digest, data, steps, warmup_steps]
+    parts = [config_digest(job), surroundings.hardware_digest, surroundings.code_digest(job), data, steps, warmup_steps]
     return digest_of(parts)
 
 
@@ -82,10 +91,8 @@ def digest_of(value: Any) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _places(job: Job) -> Iterable[Path]:
-    """Files and directories whose content is the code of a job."""
-    package = Path(paceline.__file__).parent
-    yield from (package / name for name in _TRAINING)
+def _own_places(job: Job) -> Iterable[Path]:
+    """Files and directories whose content is the code of this job alone."""
     if job.recipe.name == COMMAND and job.recipe.foreign is not None:
         for word in job.recipe.foreign.argv(job.config, Path(), 1):
             for part in (word, word.rpartition("=")[2]):
@@ -110,5 +117,7 @@ def _package_path(module: str) -> Path | None:
 def _content(place: Path) -> str:
     if place.is_file():
         return sha256_of(place)
+    if not place.exists():
+        return ""
     files = sorted(path for path in place.rglob("*.py"))
     return digest_of([(path.relative_to(place).as_posix(), sha256_of(path)) for path in files])

@@ -17,7 +17,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from paceline.config.describe import describe
-from paceline.config.loading import resolve
+from paceline.config.loading import DEFAULT, resolve
 from paceline.config.nearest import nearest
 from paceline.config.overrides import parse_overrides
 from paceline.config.sections import Bool, Section, key
@@ -64,7 +64,12 @@ class PlanConfig(Section):
     margin: float = key(0.01, "Cases closer than this share are tied.", gt=0, lt=1)
     confidence: float = key(0.95, "Of all verdicts together.", gt=0.5, lt=1)
     racing: Bool = key(True, "End cases as soon as their verdict is certain; false: the full grid.")
-    seed: int = key(0, "Seed of the order of trials.", ge=0)
+    search: Literal["random", "tpe"] | None = key(
+        None, "How optuna chooses which cases of a large matrix are tried; the best are raced. null: all of them are."
+    )
+    search_trials: int = key(20, "For search: cases that are tried, one trial each.", ge=2)
+    finalists: int = key(3, "For search: the best of them, which are raced against the baseline.", ge=1)
+    seed: int = key(0, "Seed of the order of trials and of a search.", ge=0)
     trial_timeout_s: float = key(2400, "A trial that takes longer is ended and counts as failed.", gt=0, le=1e7)
     stop_grace_s: float = key(10, "Seconds that a trial has to end itself when asked, before it is killed.", gt=0)
     stop_on_error: Bool = key(False, "End the sweep at the first trial that fails.")
@@ -156,6 +161,10 @@ def _check(plan: Plan) -> list[Problem]:
     if config.direction is not None and config.objective in (THROUGHPUT, STEP_TIME):
         what = f"direction={config.direction} has no meaning for objective={config.objective}"
         problems.append(Problem(what, plan.origin("direction"), "remove it"))
+    for name in ("search_trials", "finalists"):
+        if config.search is None and plan.origins[name] != DEFAULT:
+            what = f"{name} has no meaning without a search"
+            problems.append(Problem(what, plan.origin(name), f"set search=tpe, or remove {name}"))
     for name, values in config.axes.items():
         shown = [show(value) for value in values]
         twice = sorted({value for value in shown if shown.count(value) > 1})

@@ -38,6 +38,8 @@ _PILOT_ROUNDS = 2
 """of a full grid: from their noise follows how many it takes"""
 _PILOT = 6
 """cases that run in the second round at least: without them nobody would know the noise"""
+_WELL_KNOWN = 10
+"""degrees of freedom from which on a noise is taken as it was found"""
 _GENEROUS = 0.7
 """with this confidence the noise is not larger than what repeats are counted by"""
 _PARTS = 3
@@ -133,11 +135,13 @@ class Racer:
         if self.settings.repeats is not None:
             return self.settings.repeats
         ranking = self.ranking()
-        if ranking.comparison is None or ranking.comparison.freedom < 3:
+        comparison = ranking.comparison
+        if comparison is None or len(self.rounds) < _PILOT_ROUNDS:
             return LEAST_REPEATS
-        noise = ranking.comparison.noise
         if self.settings.racing:
             noise = self._grid_noise(ranking)
+        else:
+            noise = comparison.noise if comparison.freedom >= _WELL_KNOWN else comparison.noise_below(_GENEROUS)
         wanted = repeats_for(self.settings.effect, noise, self.settings.power, self.settings.confidence)
         return min(wanted, self.settings.max_rounds)
 

@@ -42,6 +42,10 @@ class Scoreboard:
     def num_observed(self) -> int:
         return len(self._counted)
 
+    def full_repeats(self) -> int:
+        """Trials of each case that the full grid would have, as far as that is known."""
+        return self._race.full_repeats()
+
     def next(self) -> Assignment | None:
         return self._race.next()
 

@@ -17,7 +17,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -157,15 +157,21 @@ def train_command(target: str, words: Sequence[str], root: Path) -> list[str]:
 def end_marked(marks: set[str], timeout_s: float = 10.0) -> list[int]:
     """Ends every process with one of these marks; returns the pids that did not go."""
     deadline = time.monotonic() + timeout_s
-    # Again until nothing is found: a process can start another one between the look and the signal.
+    num_clean = 0
+    # Again until nothing is found, twice: a process can start another one between the look and the signal, and one that is just
+    # becoming another program has no environment for an instant.
     while True:
         found = _marked(marks)
         for process in found:
             with contextlib.suppress(psutil.Error):
                 process.kill()
-        if not found or time.monotonic() > deadline:
+        num_clean = 0 if found else num_clean + 1
+        if num_clean == 2 or time.monotonic() > deadline:
             return [process.pid for process in found]
-        psutil.wait_procs(found, timeout=0.2)
+        if found:
+            psutil.wait_procs(found, timeout=0.2)
+        else:
+            time.sleep(0.03)
 
 
 def clear_pulses(root: Path) -> None:
@@ -209,7 +215,7 @@ def _last_lines(path: Path, num_lines: int) -> list[str]:
     return [line for line in text.splitlines() if line.strip()][-num_lines:]
 
 
-def build_slots(num: int, cores: Sequence[int], visible: Sequence[str], environment: Mapping[str, str]) -> list[Slot]:
+def build_slots(num: int, cores: Sequence[int], visible: Sequence[str]) -> list[Slot]:
     """The machine shared out: GPUs where there are some, else cores; one slot has it all."""
     if num == 1:
         return [Slot(0)]

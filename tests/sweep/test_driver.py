@@ -187,6 +187,19 @@ def test_a_second_driver_is_refused_and_ctrl_c_leaves_a_valid_summary(
 
 
 @pytest.mark.slow
+def test_a_search_tries_some_cases_and_races_the_best(place: Place) -> None:
+    pytest.importorskip("optuna")
+    words = ["axes.params.speed=[1,2,4,8,16]", "search=random", "search_trials=3", "finalists=1", "loss_tolerance=null"]
+    assert place.sweep(*words) == 0
+    rounds = [(row["round"], row["status"]) for row in ledger_rows(place)]
+    assert rounds[:3] == [(1, "ok")] * 3
+    assert {number for number, _ in rounds[3:]} == {2}
+    num_trials = len(rounds)
+    assert place.sweep(*words) == 0
+    assert len(ledger_rows(place)) == num_trials
+
+
+@pytest.mark.slow
 def test_stop_on_error_ends_the_sweep_and_a_failed_trial_is_tried_again_when_asked(place: Place) -> None:
     place.write(lambda text: text.replace("params.speed: [1, 4]", "params.how: [fails]"))
     assert place.sweep("stop_on_error=true") == 4

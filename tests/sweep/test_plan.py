@@ -95,6 +95,8 @@ def test_equal_last_words_keep_their_sections(tmp_path: Path) -> None:
         ("axes: {params.batch: [1]}", "there is no key command.params.batch"),
         ("set: {launch.env: {NCCL_BOGUS: 1}}", "launch.env knows no variable NCCL_BOGUS"),
         ("slots: 0", "slots=0 must be"),
+        ("search: bayes", "search=bayes must be random or tpe or null"),
+        ("finalists: 2", "finalists has no meaning without a search"),
         ("recipe: sasrek", "use sasrec"),
     ],
 )

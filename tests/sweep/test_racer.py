@@ -36,7 +36,7 @@ def test_a_planted_difference_is_found(racing: bool) -> None:
 def test_no_difference_is_called_a_tie(racing: bool) -> None:
     tied = 0
     for seed in range(SWEEPS):
-        verdicts = race({"base": 1000.0, "other": 1000.0}, replace(TO_THE_END, racing=racing), 0.004, seed).verdicts()
+        verdicts = race({"base": 1000.0, "other": 1000.0}, replace(TO_THE_END, racing=racing), 0.0025, seed).verdicts()
         tied += Counter(v.verdict for v in verdicts.values()) == {"winner": 1, "tied": 1}
     assert tied >= 0.95 * SWEEPS
 

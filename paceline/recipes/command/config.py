@@ -25,7 +25,11 @@ from paceline.recipes.command.words import check_metrics, check_words, render_ar
 from paceline.workload import Foreign, Recipe, Workload
 
 RUNNER = "paceline.recipes.command.runner"
-_HEEDED = ("recipe", "run.", "launch.", "command.", "train.max_steps", "stop.max_hours", "telemetry.log_every")
+_HEEDED = (
+    *("recipe", "run.name", "run.out", "run.seed", "launch.", "command.", "supervise."),
+    *("train.max_steps", "stop.max_hours", "telemetry.log_every"),
+)
+"""What the launcher and the runner read; a script takes what its command line names."""
 
 
 class Command(Section):
@@ -59,9 +63,10 @@ def check(config: CommandConfig) -> list[Problem]:
 
 
 def find_idle(config: CommandConfig, given: Collection[str]) -> Iterator[tuple[str, str]]:
-    """Everything that only a worker of ours would read."""
+    """Everything that only a worker of ours would read, and that no word of the script names."""
+    words = " ".join(config.command.argv)
     for name in sorted(given):
-        if not name.startswith(_HEEDED):
+        if not name.startswith(_HEEDED) and f"{{{name}}}" not in words:
             yield name, "recipe=command: the script does not read it (a parameter goes into command.params)"
 
 

@@ -1,0 +1,28 @@
+"""A script's command line: what its words stand for, and which settings do nothing for it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from paceline.recipes.command.words import render_argv, samples_per_step
+from paceline.recipes.job import load_job
+
+WORDS = [
+    "command.argv=[python, x.py, '--lr={params.lr}', '{params.name}', '--json={\"a\": 1}', '{run.seed}/{launch.nproc}', '{run.out}', '{train.global_batch}']",
+    "command.params={lr: 1e-3, name: a b}",
+    "command.samples_per_step='{train.global_batch}'",
+]
+
+
+def test_words_stand_for_values_and_other_braces_stay() -> None:
+    config = load_job("command", [*WORDS, "run.seed=7"], environ={}).config
+    words = render_argv(config, Path("/runs/a"), world_size=2, port=5)
+    assert words == ["python", "x.py", "--lr=0.001", "a b", '--json={"a": 1}', "7/2", "/runs/a", "128"]
+    assert samples_per_step(config) == 128
+
+
+def test_a_setting_has_an_effect_where_a_word_names_it() -> None:
+    job = load_job(
+        "command", [*WORDS, "train.global_batch=9", "train.micro_batch=3", "supervise.max_restarts=1"], environ={}
+    )
+    assert [name for name, _ in job.idle(job.given)] == ["train.micro_batch"]
