@@ -80,16 +80,10 @@ class Driver:
         return ending
 
     def _loop(self) -> None:
-        held: Assignment | None = None
         while True:
-            while self._free and not self._is_ending:
-                held = held or self._scores.next()
-                if held is None or any(
-                    (r.assignment.case, r.assignment.round) == (held.case, held.round) for r in self._running
-                ):
-                    break
-                self._begin(held)
-                held = None
+            # No answer: it is decided, or waits for what is running.
+            while self._free and not self._is_ending and (assignment := self._scores.next()) is not None:
+                self._begin(assignment)
             if not self._running:
                 return
             time.sleep(_POLL_S)

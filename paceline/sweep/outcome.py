@@ -25,6 +25,7 @@ from paceline.sweep.ranking import Ranking
 from paceline.sweep.results import Measured, from_record
 
 SCHEMA = 1
+_WIDEST = 10.0
 _MAY_WIN = ("winner", "tied", "slower", "undecided")
 _COMMON = (
     "samples_per_s",
@@ -102,7 +103,7 @@ def describe_sweep(
         "winner": next((case["name"] for case in cases if case["verdict"] == "winner"), None),
         "best": best["name"] if best else None,
         "is_decided": ending.state == "finished" and _is_decided(cases),
-        "sentence": _sentence(cases, best, sweep),
+        "sentence": _sentence(cases, best, sweep, ending),
         "cases": cases,
         "trials": trials,
         "history": list(history),
@@ -157,6 +158,8 @@ def _case(
     means = {name: _mean([getattr(trial, name) for trial in good]) for name in _COMMON}
     rates = [trial.samples_per_s for trial in good if trial.samples_per_s is not None]
     baseline = case.name == sweep.matrix.baseline
+    # One or two trials among noisy ones give an interval from nothing to everything: that is no knowledge to show.
+    is_known = bool(verdict.low and verdict.high and 0 < verdict.high / verdict.low < _WIDEST)
     return {
         "name": case.name,
         "values": case.values,
@@ -166,8 +169,8 @@ def _case(
         "evidence": verdict.evidence,
         "is_complete": verdict.complete,
         "value": verdict.value,
-        "low": verdict.low,
-        "high": verdict.high,
+        "low": verdict.low if is_known else None,
+        "high": verdict.high if is_known else None,
         "ratio": verdict.ratio,
         "ratio_low": verdict.ratio_low,
         "ratio_high": verdict.ratio_high,
@@ -199,14 +202,14 @@ def _best(cases: Sequence[Mapping[str, Any]]) -> Mapping[str, Any] | None:
     return first if first is not None and first["verdict"] in _MAY_WIN and first["value"] is not None else None
 
 
-def _sentence(cases: Sequence[Mapping[str, Any]], best: Mapping[str, Any] | None, sweep: Sweep) -> str:
+def _sentence(cases: Sequence[Mapping[str, Any]], best: Mapping[str, Any] | None, sweep: Sweep, ending: Ending) -> str:
     """The result in one sentence."""
     if best is None:
         statuses = sorted({case["verdict"] for case in cases if case["num_trials"]})
         return f"No case has a result ({', '.join(statuses)})." if statuses else "No trial has ended yet."
     objective = _objective(sweep)
     amount = f"{_amount(best['value'])} {objective['unit'] or objective['name']}"
-    does = "wins" if best["verdict"] == "winner" else "leads so far, undecided,"
+    does = "wins" if best["verdict"] == "winner" and ending.state == "finished" else "leads so far"
     text = f"{best['name']} {does} with {amount}"
     base = next(case for case in cases if case["is_baseline"])
     if base is not best and base["value"]:
@@ -216,6 +219,9 @@ def _sentence(cases: Sequence[Mapping[str, Any]], best: Mapping[str, Any] | None
     if tied:
         shown = ", ".join(tied[:3]) + (f" and {len(tied) - 3} more" if len(tied) > 3 else "")
         text += f"; tied with it: {shown}"
+    open_cases = sum(case["verdict"] == "undecided" for case in cases)
+    if open_cases:
+        text += f"; {open_cases} of {len(cases)} cases {'is' if open_cases == 1 else 'are'} undecided"
     return text + "."
 
 

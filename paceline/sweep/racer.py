@@ -11,7 +11,7 @@ A race goes in rounds, each case at most once in each, in an order of its own:
   independence between looks, which share their data, and no fixed end. Cases that are certainly slower than the leader, or
   certainly within the margin of it, run no more.
 - The rest run on. What they may cost together is a share of the full grid's cost; while not all of them can be afforded
-  thrice more, only the most hopeful do. Others are "undecided" then, not slower: nobody claims what was not measured.
+  four times more, only the most hopeful do. Others are "undecided" then, not slower: nobody claims what was not measured.
 - Only the first round is short. What a short trial cannot know of a whole one is part of its doubt (ranking.py), so it can say
   who is far behind, never who wins.
 - Nobody wins without a whole trial, and the leader has its first early: a case that trains badly late is found, and those it had
@@ -32,7 +32,7 @@ from paceline.sweep.evidence import ENDED, Assignment, RaceSettings, TrialResult
 from paceline.sweep.power import LEAST_REPEATS, repeats_for
 from paceline.sweep.ranking import TRIES, Ranking, rank_cases
 
-_FIRST_SHARE = 8
+_FIRST_SHARE = 5
 """of a whole trial: the first round"""
 _PILOT_ROUNDS = 2
 """of a full grid: from their noise follows how many it takes"""
@@ -42,7 +42,7 @@ _WELL_KNOWN = 10
 """degrees of freedom from which on a noise is taken as it was found"""
 _GENEROUS = 0.7
 """with this confidence the noise is not larger than what repeats are counted by"""
-_PARTS = 3
+_PARTS = 4
 """a round takes at most one of so many parts of what is left: who is behind after it leaves more to the others"""
 _MOST_LOOKS = 300
 _SLACK = 1.04
@@ -128,7 +128,9 @@ class Racer:
 
     def results(self) -> list[TrialResult]:
         """What counts so far: nothing of rounds that are not planned yet, so that what is known early decides nothing early."""
-        return [r for r in self._results if r.round <= len(self.rounds)]
+        known = [r for r in self._results if r.round <= len(self.rounds)]
+        # Sums must come out the same to the last bit, in whatever order results came.
+        return sorted(known, key=lambda r: (r.round, r.case))
 
     def full_repeats(self) -> int:
         """Rounds of the full grid: what the plan says, or what the noise asks for."""
@@ -227,7 +229,7 @@ class Racer:
         """Device-seconds that may still be spent, without what the leader's first whole trial will take."""
         assert ranking.leader is not None
         whole = 0.0 if self._is_confirmed(ranking.leader) else costs.trial(ranking.leader, self.settings.steps)
-        spent = sum(result.device_s for result in self._results)
+        spent = sum(result.device_s for result in self.results())
         grid = self.full_repeats() * sum(costs.trial(case, self.settings.steps) for case in self.cases)
         return (self.settings.budget_share * grid - spent) / _SLACK - whole
 

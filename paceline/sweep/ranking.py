@@ -215,10 +215,8 @@ def _judge(case: str, leader: str, comparison: Comparison, settings: RaceSetting
     difference, deviation = comparison.difference(case, leader)
     low, high = difference - reach * deviation, difference + reach * deviation
     margin = math.log1p(settings.margin)
-    if -margin < low and high < margin:
-        word = "tied"
-    else:
-        word = "slower" if high < 0 else "undecided"
+    is_within = -margin < low and high < margin
+    word = "tied" if is_within else "slower" if high < 0 else "undecided"
     between = f"between {math.expm1(low):+.1%} and {math.expm1(high):+.1%}"
     said = f"{math.expm1(difference):+.1%} against the winner, {between} ({comparison.trials[case]} trials)"
     ratios = (math.exp(difference), math.exp(low), math.exp(high))

@@ -75,6 +75,15 @@ def test_faster_with_the_same_early_loss_but_divergent_later_does_not_win(racing
     assert max(result.round for result in racer.results() if result.case == "cheat") <= 2 or not racing
 
 
+def test_nobody_wins_without_a_whole_trial_even_if_nothing_is_left_to_spend() -> None:
+    racer = Racer(["base", "cheat", "best", "other"], "base", replace(SETTINGS, repeats=2, budget_share=0.01), 0)
+    verdicts = finish(racer, late_divergence).verdicts()
+    assert verdicts["cheat"].verdict == "diverges"
+    assert verdicts["best"].verdict == "winner"
+    assert STEPS in {result.steps for result in racer.results() if result.case == "best"}
+    assert STEPS not in {result.steps for result in racer.results() if result.case == "other"}
+
+
 def test_what_does_not_fit_or_fails_runs_no_more() -> None:
     def run(assignment: Assignment) -> TrialResult:
         if assignment.case == "huge":
@@ -110,15 +119,22 @@ def test_a_ledger_in_any_order_leads_to_the_same_next_trial(racing: bool) -> Non
     settings, run = replace(SETTINGS, racing=racing, repeats=5, budget_share=0.6), machine(rates, 0.01, 4)
     whole = Racer(list(rates), "case 0", settings, 4)
     handed: list[Assignment] = []
+    known: list[TrialResult] = []
     while (assignment := whole.next()) is not None:
         handed.append(assignment)
-        whole.observe(run(assignment))
-    known = whole.results()
+        known.append(run(assignment))
+        whole.observe(known[-1])
     for cut in (1, 7, 8, 9, len(known) // 2, len(known) - 1):
         again = Racer(list(rates), "case 0", settings, 4)
         for result in random.Random(cut).sample(known[:cut], cut):
             again.observe(result)
         assert again.next() == handed[cut]
+    again = Racer(list(rates), "case 0", settings, 4)
+    for result in random.Random(0).sample(known, len(known)):
+        again.observe(result)
+    assert again.next() is None
+    assert again.is_decided
+    assert again.rounds == whole.rounds
 
 
 def test_side_by_side_nobody_gets_the_same_trial() -> None:
@@ -170,5 +186,6 @@ def test_one_bad_trial_does_not_end_a_case() -> None:
         return trial(assignment.case, rate * accident * wobble, assignment.round, assignment.steps)
 
     cases = [f"case {'i' * i}" for i in range(8)]
-    racer = finish(Racer([*cases, "best"], cases[0], TO_THE_END, 0), run)
+    racer = finish(Racer([*cases, "best"], cases[0], replace(SETTINGS, budget_share=1.0), 0), run)
+    assert "best" not in {t.case for planned in racer.rounds[1:3] for t in planned.trials}
     assert racer.ranking().leader == "best"
