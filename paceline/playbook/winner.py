@@ -8,7 +8,7 @@ Of a winner only what was varied counts (and what it had from an earlier winner)
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -48,40 +48,37 @@ class Used:
 
 def check_uses(playbook: Playbook) -> list[Problem]:
     """References to phases that are not there, come later, or have no winner."""
-    problems = []
     order = list(playbook.phases)
-    for name, phase in playbook.phases.items():
-        for word in phase.winners():
-            where = playbook.where(name, "use")
-            match = WORD.fullmatch(word)
-            source = match["phase"] if match else ""
-            if match is None:
-                problems.append(Problem(f"{name} uses {word!r}, which means nothing", where, "write P1.best or A.top2"))
-            elif source not in order or order.index(source) >= order.index(name):
-                there = ", ".join(order[: order.index(name)]) or "none"
-                problems.append(
-                    Problem(
-                        f"{name} uses {word}, and no earlier phase is called {source}", where, f"name one of: {there}"
-                    )
-                )
-            elif not _has_winner(playbook.phases[source]):
-                kind = playbook.phases[source].kind
-                what = f"{name} uses {word}, and {source} has no winner (it is of kind {kind}, or varies nothing)"
-                problems.append(Problem(what, where, "name a sweep or a comparison"))
-            elif match["count"] and phase.kind != "sweep":
-                problems.append(
-                    Problem(f"{name} uses {word}; only a sweep can run several cases", where, f"write {source}.best")
-                )
-        of = getattr(phase, "of", None)
-        if of is not None and (
-            of not in order or order.index(of) >= order.index(name) or playbook.phases[of].kind != "train"
-        ):
-            runs = [each for each in order[: order.index(name)] if playbook.phases[each].kind == "train"]
-            do = f"name one of: {', '.join(runs) or 'none'}"
-            problems.append(
-                Problem(f"{name} is of {of}, which is no earlier phase that trains", playbook.where(name, "of"), do)
-            )
-    return problems
+    found: list[Problem] = []
+    for place, (name, phase) in enumerate(playbook.phases.items()):
+        found += [problem for word in phase.winners() for problem in _check_use(playbook, name, word, order[:place])]
+        found += _check_of(playbook, name, order[:place])
+    return found
+
+
+def _check_use(playbook: Playbook, name: str, word: str, earlier: Sequence[str]) -> Iterator[Problem]:
+    where, match = playbook.where(name, "use"), WORD.fullmatch(word)
+    if match is None:
+        yield Problem(f"{name} uses {word!r}, which means nothing", where, "write P1.best or A.top2")
+        return
+    source = match["phase"]
+    if source not in earlier:
+        what = f"{name} uses {word}, and no earlier phase is called {source}"
+        yield Problem(what, where, f"name one of: {', '.join(earlier) or 'none'}")
+    elif not _has_winner(playbook.phases[source]):
+        kind = playbook.phases[source].kind
+        what = f"{name} uses {word}, and {source} has no winner (it is of kind {kind}, or varies nothing)"
+        yield Problem(what, where, "name a sweep or a comparison")
+    elif match["count"] and playbook.phases[name].kind != "sweep":
+        yield Problem(f"{name} uses {word}; only a sweep can run several cases", where, f"write {source}.best")
+
+
+def _check_of(playbook: Playbook, name: str, earlier: Sequence[str]) -> Iterator[Problem]:
+    of = getattr(playbook.phases[name], "of", None)
+    runs = [each for each in earlier if playbook.phases[each].kind == "train"]
+    if of is not None and of not in runs:
+        what = f"{name} is of {of}, which is no earlier phase that trains"
+        yield Problem(what, playbook.where(name, "of"), f"name one of: {', '.join(runs) or 'none'}")
 
 
 def _has_winner(phase: Phase) -> bool:

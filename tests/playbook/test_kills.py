@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -9,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import psutil
@@ -21,31 +23,58 @@ from paceline.telemetry.reader import read_run
 from tests.playbook.conftest import PREFIX, SMALL
 
 PLAYER = Path(__file__).parent / "player.py"
-Start = Callable[..., subprocess.Popen[str]]
+
+
+@dataclass
+class Started:
+    """A playbook in a process of its own, without a terminal."""
+
+    process: subprocess.Popen[bytes]
+    output: Path
+    children: list[psutil.Process] = field(default_factory=list)
+
+    def kill(self) -> None:
+        """Kills the playbook alone; whatever it had started has to go by itself."""
+        self.children = psutil.Process(self.process.pid).children(recursive=True)
+        assert self.children
+        self.process.kill()
+        self.process.wait()
+        _, alive = psutil.wait_procs(self.children, timeout=20)
+        assert not alive
+
+    def finish(self) -> tuple[int, str]:
+        return self.process.wait(timeout=100), self.output.read_text()
+
+
+Start = Callable[..., Started]
 
 
 @pytest.fixture
 def start(tmp_path: Path, calls: object) -> Iterator[Start]:
-    """Starts the playbook in a process of its own, without a terminal."""
+    """Starts the playbook; whatever is left of it in the end is ended."""
     (tmp_path / "book.yaml").write_text(SMALL)
-    started: list[subprocess.Popen[str]] = []
+    started: list[Started] = []
 
-    def begin(hold: str = "") -> subprocess.Popen[str]:
-        process = subprocess.Popen(
-            [sys.executable, str(PLAYER), str(tmp_path / "book.yaml"), str(tmp_path / "out")],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            env=os.environ | {"HOLD": hold},
-        )
-        started.append(process)
-        return process
+    def begin(hold: str = "") -> Started:
+        output = tmp_path / f"output{len(started)}"
+        with output.open("wb") as file:
+            process = subprocess.Popen(
+                [sys.executable, str(PLAYER), str(tmp_path / "book.yaml"), str(tmp_path / "out")],
+                stdin=subprocess.DEVNULL,
+                stdout=file,
+                stderr=subprocess.STDOUT,
+                env=os.environ | {"HOLD": hold},
+            )
+        started.append(Started(process, output))
+        return started[-1]
 
     yield begin
-    for process in started:
-        process.kill()
-        process.communicate()
+    for each in started:
+        each.process.kill()
+        each.process.wait()
+        for child in each.children:
+            with contextlib.suppress(psutil.Error):
+                child.kill()
 
 
 def wait_until(done: Callable[[], bool], timeout_s: float = 60) -> None:
@@ -55,39 +84,25 @@ def wait_until(done: Callable[[], bool], timeout_s: float = 60) -> None:
         time.sleep(0.02)
 
 
-def kill(process: subprocess.Popen[str]) -> list[psutil.Process]:
-    """Kills the playbook alone; whatever it had started."""
-    children = psutil.Process(process.pid).children(recursive=True)
-    process.send_signal(signal.SIGKILL)
-    process.communicate()
-    return children
-
-
 def test_killed_in_p1_and_again_in_p2_and_resumed_both_times(start: Start, tmp_path: Path) -> None:
     out = tmp_path / "out"
     ledger, steps = out / "P1" / "sweep" / "ledger.jsonl", out / "P2" / "run" / "steps.jsonl"
 
     first = start("sweep:2")
     wait_until(lambda: len(read_records(ledger)) == 2)
-    children = kill(first)
-    assert children
-    _, alive = psutil.wait_procs(children, timeout=20)
-    assert not alive
+    first.kill()
     assert [phase["state"] for phase in read_json(out / "playbook.json")["phases"]][:2] == ["done", "running"]
 
     second = start("train:3")
     wait_until(lambda: len(read_records(steps)) == 3)
-    children = kill(second)
-    _, alive = psutil.wait_procs(children, timeout=20)
-    assert not alive
+    second.kill()
     # The first two trials were kept, and nothing was counted twice.
     trials = read_records(ledger)
     assert len({trial["case"] for trial in trials}) == len(trials) == 4
     assert [phase["state"] for phase in read_json(out / "playbook.json")["phases"]][:3] == ["done", "done", "running"]
 
-    third = start()
-    said, errors = third.communicate(timeout=100)
-    assert third.returncode == 0, errors
+    code, said = start().finish()
+    assert code == 0, said
     assert said.count("done already") == 2
     record = read_json(out / "playbook.json")
     assert [phase["state"] for phase in record["phases"]] == ["done", "done", "done", "skipped"]
@@ -108,12 +123,12 @@ def test_killed_in_p1_and_again_in_p2_and_resumed_both_times(start: Start, tmp_p
 
 def test_ctrl_c_reaches_the_command_once_and_the_same_command_goes_on(start: Start, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    process = start("train:2")
+    held = start("train:2")
     wait_until(lambda: len(read_records(out / "P0" / "run" / "steps.jsonl")) == 2)
-    process.send_signal(signal.SIGINT)
-    _, errors = process.communicate(timeout=60)
-    assert process.returncode == 130
-    assert "the same command goes on" in errors
+    held.process.send_signal(signal.SIGINT)
+    code, said = held.finish()
+    assert code == 130
+    assert "the same command goes on" in said
     record = read_json(out / "playbook.json")
     assert (record["state"], record["phases"][0]["state"], record["phases"][0]["reason"]) == (
         "stopped",

@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 from paceline.errors import ConfigError, UsageError
-from paceline.playbook.playbook import Playbook, load_playbook, shipped_playbooks
+from paceline.playbook.playbook import KINDS, Playbook, load_playbook, shipped_playbooks
 
 Written = Callable[..., Playbook]
 
@@ -98,3 +100,12 @@ def test_what_is_typed_comes_before_what_was_found_and_that_before_what_is_writt
     used = {"model.blocks": 2, "model.heads": 2, "model.width": 8}
     settings = written(text, "P0.model.width=16").settings("P0", used)
     assert settings == {"model.blocks": 2, "model.heads": 2, "model.width": 16}
+
+
+@pytest.mark.parametrize("name", sorted(KINDS))
+def test_what_a_phase_may_say_and_report_is_documented(name: str) -> None:
+    text = (Path(__file__).parents[2] / "docs" / "playbooks.md").read_text()
+    documented = set(re.findall(r"`([\w.]+)", text))
+    own = {word for word in KINDS[name].model_fields if word != "plan"}
+    reported = {word for word in KINDS[name].reports.names if not word.startswith(("a.", "b."))}
+    assert (own | reported) - documented == set()

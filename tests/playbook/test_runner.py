@@ -12,6 +12,7 @@ import pytest
 from paceline.config.source import read_layer
 from paceline.errors import GateError, Interrupted, OccupiedError, PacelineError, UsageError
 from paceline.files import Lock, read_json
+from paceline.playbook.playbook import KINDS
 from paceline.playbook.state import PlayRecord
 from paceline.telemetry.reader import read_run
 
@@ -171,6 +172,9 @@ def test_the_other_kinds(play: Run, calls: Calls) -> None:
     assert record.phase("fast").gate[0]["why"] == "as asked for: min_speed_up"
     assert record.phase("full").settings["train.compile.enabled"] is True
     assert [gate["verdict"] for gate in record.phase("again").gate] == ["met"] * 3
+    # Nobody reports a name that a gate could not have asked for.
+    for phase in record.phases:
+        assert [name for name in phase.results if not KINDS[phase.kind].reports.has(name)] == []
 
 
 def test_a_directory_that_is_not_ours_or_not_free(play: Run, tmp_path: Path, calls: Calls) -> None:
