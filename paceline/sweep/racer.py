@@ -44,6 +44,8 @@ _GENEROUS = 0.7
 """with this confidence the noise is not larger than what repeats are counted by"""
 _PARTS = 4
 """a round takes at most one of so many parts of what is left: who is behind after it leaves more to the others"""
+_DEAREST = 3.0
+"""how much more than the median a case's steps may be thought to cost"""
 _MOST_LOOKS = 300
 _SLACK = 1.04
 """how much dearer a round may turn out than it was thought"""
@@ -295,16 +297,18 @@ class _Costs:
     """What trials cost here, in device-seconds: a start, and a step."""
 
     def __init__(self, results: Sequence[TrialResult], settings: RaceSettings) -> None:
-        self._starts: dict[str, float] = {}
-        self._steps: dict[str, float] = {}
+        starts: list[float] = []
+        steps: dict[str, list[float]] = {}
         for result in results:
             if result.status in ENDED and result.device_s > 0 and result.windows:
-                steps = result.steps or len(result.windows) * settings.window
+                count = result.steps or len(result.windows) * settings.window
                 start = min(result.startup_s * result.devices, result.device_s)
-                self._starts[result.case] = start
-                self._steps[result.case] = (result.device_s - start) / steps
-        self._start = statistics.fmean(self._starts.values()) if self._starts else 0.0
-        self._step = statistics.fmean(self._steps.values()) if self._steps else 0.0
+                starts.append(start)
+                steps.setdefault(result.case, []).append((result.device_s - start) / count)
+        # Medians, and a bound: one trial that stalled would make the whole grid look dear, and the race's budget large.
+        self._start = statistics.median(starts) if starts else 0.0
+        self._step = statistics.median(cost for own in steps.values() for cost in own) if steps else 0.0
+        self._steps = {c: min(statistics.median_low(own), _DEAREST * self._step) for c, own in steps.items()}
 
     def trial(self, case: str, steps: int) -> float:
         return self._start + self._steps.get(case, self._step) * steps
