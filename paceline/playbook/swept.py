@@ -17,6 +17,8 @@ from paceline.telemetry.layout import RunLayout
 
 RECORD, BEST = "sweep.json", "best.yaml"
 _FAILED = ("failed", "timeout")
+_CANNOT_WIN = ("does not fit", "diverges", "failed")
+"""verdicts of cases that are out, however fast they were"""
 
 
 @dataclass(frozen=True)
@@ -72,8 +74,9 @@ class Swept:
         return sum(status in _FAILED for status in self.statuses)
 
     def top(self, count: int) -> list[Case]:
-        """The leading cases; those without a number never."""
-        return [case for case in self.cases if case.samples_per_s is not None or case.metric is not None][:count]
+        """The leading cases; never those without a number, nor those that cannot win: fast and diverging is not leading."""
+        able = [case for case in self.cases if case.verdict not in _CANNOT_WIN]
+        return [case for case in able if case.samples_per_s is not None or case.metric is not None][:count]
 
 
 def read_swept(directory: Path) -> Swept:
