@@ -172,6 +172,8 @@ def test_the_other_kinds(play: Run, calls: Calls) -> None:
     assert record.phase("fast").gate[0]["why"] == "as asked for: min_speed_up"
     assert record.phase("full").settings["train.compile.enabled"] is True
     assert [gate["verdict"] for gate in record.phase("again").gate] == ["met"] * 3
+    tested = [name for name in record.phase("full").results if name.startswith("test.")]
+    assert sorted(tested) == ["test.hr_10", "test.ndcg_10", "test.objective"]  # steps, times and counts are no metrics
     # Nobody reports a name that a gate could not have asked for.
     for phase in record.phases:
         assert [name for name in phase.results if not KINDS[phase.kind].reports.has(name)] == []

@@ -27,14 +27,14 @@ from paceline.playbook.kinds.sweep import (
     swept_evidence,
     swept_results,
 )
-from paceline.playbook.phase import Phase, Scene, Words, Work
+from paceline.playbook.phase import Scene, Successor, Words, Work
 from paceline.playbook.results import Outcome, Reports, Value
 from paceline.playbook.swept import Case, read_swept
 
 _NUMBERS = ("samples_per_s", "step_ms_p50", "memory_gib", "metric")
 
 
-class Compare(Phase):
+class Compare(Successor):
     """A against B; A is the baseline."""
 
     reports: ClassVar[Reports] = Reports(
@@ -62,12 +62,6 @@ class Compare(Phase):
     min_speed_up: Literal["auto"] | Annotated[float, Field(ge=-1)] | None = key(
         None, "B must be faster than A by this share; auto: by compute capability."
     )
-
-    def sources(self) -> list[str]:
-        return [word.partition(".")[0] for word in self.use]
-
-    def winners(self) -> list[str]:
-        return list(self.use)
 
     def wins_by(self) -> tuple[str, ...]:
         return plan_varies({"cases": [self.a, self.b]})

@@ -23,7 +23,7 @@ from pydantic import Field
 from paceline.config.sections import Bool, key
 from paceline.errors import ConfigError, PacelineError
 from paceline.playbook.acceptance import choose_speed_up
-from paceline.playbook.phase import Phase, Scene, Words, Work, file_digest
+from paceline.playbook.phase import Scene, Successor, Words, Work, file_digest
 from paceline.playbook.results import EVERY, Evidence, Outcome, Reports, Value
 from paceline.playbook.swept import Swept, read_swept
 from paceline.sweep.matrix import build_matrix
@@ -50,7 +50,7 @@ SWEPT = {
 }
 
 
-class Sweep(Phase):
+class Sweep(Successor):
     """One sweep, and its winner."""
 
     reports: ClassVar[Reports] = Reports(SWEPT)
@@ -68,12 +68,6 @@ class Sweep(Phase):
     min_speed_up: Literal["auto"] | Annotated[float, Field(ge=-1)] | None = key(
         None, "The winner must be faster than the baseline by this share; auto: by compute capability."
     )
-
-    def sources(self) -> list[str]:
-        return [word.partition(".")[0] for word in self.use]
-
-    def winners(self) -> list[str]:
-        return list(self.use)
 
     def wins_by(self) -> tuple[str, ...]:
         return plan_varies(self.plan)
