@@ -169,6 +169,8 @@ def test_the_other_kinds(play: Run, calls: Calls) -> None:
     assert [call[0] for call in calls()] == ["preflight", "sweep", "train", "evaluate"]
     assert record.phase("look").results["warnings"] == 1
     assert record.phase("fast").results["speed_up"] == pytest.approx(130 / 120 - 1)
+    assert record.phase("fast").results["speed_up_low"] == pytest.approx(1 / (120 / 130 + 0.01) - 1)
+    assert [gate["text"] for gate in record.phase("fast").gate] == ["speed_up >= 0.05", "speed_up_low >= 0"]
     assert record.phase("fast").gate[0]["why"] == "as asked for: min_speed_up"
     assert record.phase("full").settings["train.compile.enabled"] is True
     assert [gate["verdict"] for gate in record.phase("again").gate] == ["met"] * 3

@@ -49,7 +49,8 @@ def test_the_leading_cases_and_the_baseline(written: Written, tmp_path: Path) ->
     out = {"name": "blocks=5", "values": {"model.blocks": 5}, "rank": 2, "verdict": "diverges", "samples_per_s": 90.0}
     cases.append(out)
     record = {"cases": list(reversed(cases)), "trials": [], "winner": None, "best": "blocks=1", "baseline": "blocks=4"}
-    write_json(tmp_path / "a" / "sweep.json", record | {"is_decided": False, "sentence": "", "costs": {"device_s": 1}})
+    record |= {"is_decided": False, "sentence": "", "costs": {"device_s": 1}, "objective": {"name": "throughput"}}
+    write_json(tmp_path / "a" / "sweep.json", record)
     used = find_used(written(BOOK), "B", {"A": links})
     assert used.cases == [{"model.blocks": 1}, {"model.blocks": 3}, {"model.blocks": 4}]
     assert used.baseline == {"model.blocks": 4}

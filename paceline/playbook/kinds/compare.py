@@ -42,6 +42,7 @@ class Compare(Successor):
             **SWEPT,
             **{f"{arm}.{name}": f"of {arm}" for arm in ("a", "b") for name in _NUMBERS},
             "speed_up": "of b over a",
+            "speed_up_low": "of b over a: the low end of its interval",
         }
     )
     takes_settings: ClassVar[bool] = True
@@ -82,12 +83,12 @@ class Compare(Successor):
         results: dict[str, Value] = swept_results(swept)
         for arm, case in arms.items():
             results |= {f"{arm}.{name}": getattr(case, name) if case else None for name in _NUMBERS}
-        a, b = results["a.samples_per_s"], results["b.samples_per_s"]
-        results["speed_up"] = b / a - 1 if isinstance(a, float) and isinstance(b, float) and a else None
-        return Outcome(results, swept_evidence(swept), swept.links)
+        found = swept.speed_up(arms["b"], arms["a"])
+        results |= {"speed_up": found.share, "speed_up_low": found.low}
+        return Outcome(results, swept_evidence(swept, found), swept.links)
 
     def criteria(self, results: Mapping[str, Any]) -> list[tuple[str, str]]:
-        return speed_up_criteria(self.min_speed_up)
+        return speed_up_criteria(self.min_speed_up, self.plan)
 
 
 def _find(cases: Any, values: Mapping[str, Any]) -> Case | None:
