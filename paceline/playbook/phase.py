@@ -140,6 +140,18 @@ class Phase(Section, ABC):
         return []
 
 
+class Successor(Phase):
+    """Base of the kinds whose settings may come from the winner of an earlier phase."""
+
+    use: Words = key([], "Whose winner, P1.best; of a list the first one that ran counts.")
+
+    def sources(self) -> list[str]:
+        return [word.partition(".")[0] for word in self.use]
+
+    def winners(self) -> list[str]:
+        return list(self.use)
+
+
 def file_digest(config: str) -> str:
     """Of a configuration's file; empty for a name."""
     path = Path(config)

@@ -45,6 +45,8 @@ METRICS_COLUMNS = (
 )
 VALIDATION_COLUMNS = ("attempt", "step", "epoch", "samples", "split", "num_samples")
 """What every evaluation row begins with; the recipe's metrics follow."""
+NOT_METRICS = frozenset((*VALIDATION_COLUMNS, "time"))
+"""the columns of an evaluation row that are no metric"""
 
 TIMING_COLUMNS = ("attempt", "step", "window_steps", *WINDOW_TIMES, "wait_ms", "wait_steps", "time")
 PROFILE_COLUMNS = ("kind", "name", "calls", "host_ms", "device_ms", "share")

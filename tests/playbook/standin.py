@@ -105,6 +105,7 @@ def sweep(plan_file: str, out: Path) -> int:
             "is_decided": False,
             "sentence": f"{best.name} leads",
             "costs": {"device_s": 12.5},
+            "objective": {"name": load_plan(plan_file).config.objective},
         },
     )
     return 0
@@ -113,7 +114,9 @@ def sweep(plan_file: str, out: Path) -> int:
 def _case(case: Case, place: int) -> dict[str, Any]:
     speed = 130.0 - 10 * place
     verdict = "undecided" if place == 0 else "slower"
-    return {"name": case.name, "values": case.values, "rank": place + 1, "verdict": verdict, "samples_per_s": speed}
+    ratio, reach = speed / 130.0, 0.01 if place else 0.0
+    fitted = {"ratio": ratio, "ratio_low": ratio - reach, "ratio_high": ratio + reach, "samples_per_s": speed}
+    return {"name": case.name, "values": case.values, "rank": place + 1, "verdict": verdict} | fitted
 
 
 def main(arguments: list[str]) -> int:

@@ -44,13 +44,30 @@ class Driver:
     def nvmlDeviceGetHandleByIndex(self, index: int) -> int:
         return index
 
+    def nvmlDeviceGetUUID(self, handle: int) -> str:
+        return f"GPU-{handle}aaa"
+
     def nvmlDeviceGetCudaComputeCapability(self, handle: int) -> tuple[int, int]:
         return self._capabilities[handle]
 
 
 def test_the_least_capable_gpu_decides() -> None:
-    assert lowest_capability(Driver((9, 0), (7, 5))) == (7.5, "GPU 1")
-    assert lowest_capability(Driver()) is None
+    assert lowest_capability(Driver((9, 0), (7, 5)), {}) == (7.5, "GPU 1")
+    assert lowest_capability(Driver(), {}) is None
+
+
+@pytest.mark.parametrize(
+    ("visible", "found"),
+    [
+        ("0", (9.0, "GPU 0")),
+        ("GPU-0a", (9.0, "GPU 0")),
+        ("0,1", (7.5, "GPU 1")),
+        ("MIG-1234", (7.5, "GPU 1")),
+        ("", None),
+    ],
+)
+def test_only_a_gpu_that_may_be_seen_decides(visible: str, found: tuple[float, str] | None) -> None:
+    assert lowest_capability(Driver((9, 0), (7, 5)), {"CUDA_VISIBLE_DEVICES": visible}) == found
 
 
 def test_where_there_is_no_gpu_it_is_said_which_default_holds(monkeypatch: pytest.MonkeyPatch) -> None:

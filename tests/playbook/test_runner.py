@@ -169,9 +169,13 @@ def test_the_other_kinds(play: Run, calls: Calls) -> None:
     assert [call[0] for call in calls()] == ["preflight", "sweep", "train", "evaluate"]
     assert record.phase("look").results["warnings"] == 1
     assert record.phase("fast").results["speed_up"] == pytest.approx(130 / 120 - 1)
+    assert record.phase("fast").results["speed_up_low"] == pytest.approx(1 / (120 / 130 + 0.01) - 1)
+    assert [gate["text"] for gate in record.phase("fast").gate] == ["speed_up >= 0.05", "speed_up_low >= 0"]
     assert record.phase("fast").gate[0]["why"] == "as asked for: min_speed_up"
     assert record.phase("full").settings["train.compile.enabled"] is True
     assert [gate["verdict"] for gate in record.phase("again").gate] == ["met"] * 3
+    tested = [name for name in record.phase("full").results if name.startswith("test.")]
+    assert sorted(tested) == ["test.hr_10", "test.ndcg_10", "test.objective"]  # steps, times and counts are no metrics
     # Nobody reports a name that a gate could not have asked for.
     for phase in record.phases:
         assert [name for name in phase.results if not KINDS[phase.kind].reports.has(name)] == []

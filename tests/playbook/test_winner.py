@@ -46,8 +46,11 @@ def test_the_leading_cases_and_the_baseline(written: Written, tmp_path: Path) ->
         {"name": f"blocks={n}", "values": {"model.blocks": n}, "rank": n, "verdict": "slower", "samples_per_s": speed}
         for n, speed in ((1, 30.0), (2, None), (3, 20.0), (4, 10.0))
     ]
+    out = {"name": "blocks=5", "values": {"model.blocks": 5}, "rank": 2, "verdict": "diverges", "samples_per_s": 90.0}
+    cases.append(out)
     record = {"cases": list(reversed(cases)), "trials": [], "winner": None, "best": "blocks=1", "baseline": "blocks=4"}
-    write_json(tmp_path / "a" / "sweep.json", record | {"is_decided": False, "sentence": "", "costs": {"device_s": 1}})
+    record |= {"is_decided": False, "sentence": "", "costs": {"device_s": 1}, "objective": {"name": "throughput"}}
+    write_json(tmp_path / "a" / "sweep.json", record)
     used = find_used(written(BOOK), "B", {"A": links})
     assert used.cases == [{"model.blocks": 1}, {"model.blocks": 3}, {"model.blocks": 4}]
     assert used.baseline == {"model.blocks": 4}

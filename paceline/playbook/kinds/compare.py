@@ -27,14 +27,14 @@ from paceline.playbook.kinds.sweep import (
     swept_evidence,
     swept_results,
 )
-from paceline.playbook.phase import Phase, Scene, Words, Work
+from paceline.playbook.phase import Scene, Successor, Words, Work
 from paceline.playbook.results import Outcome, Reports, Value
 from paceline.playbook.swept import Case, read_swept
 
 _NUMBERS = ("samples_per_s", "step_ms_p50", "memory_gib", "metric")
 
 
-class Compare(Phase):
+class Compare(Successor):
     """A against B; A is the baseline."""
 
     reports: ClassVar[Reports] = Reports(
@@ -42,6 +42,7 @@ class Compare(Phase):
             **SWEPT,
             **{f"{arm}.{name}": f"of {arm}" for arm in ("a", "b") for name in _NUMBERS},
             "speed_up": "of b over a",
+            "speed_up_low": "of b over a: the low end of its interval",
         }
     )
     takes_settings: ClassVar[bool] = True
@@ -63,12 +64,6 @@ class Compare(Phase):
         None, "B must be faster than A by this share; auto: by compute capability."
     )
 
-    def sources(self) -> list[str]:
-        return [word.partition(".")[0] for word in self.use]
-
-    def winners(self) -> list[str]:
-        return list(self.use)
-
     def wins_by(self) -> tuple[str, ...]:
         return plan_varies({"cases": [self.a, self.b]})
 
@@ -88,12 +83,12 @@ class Compare(Phase):
         results: dict[str, Value] = swept_results(swept)
         for arm, case in arms.items():
             results |= {f"{arm}.{name}": getattr(case, name) if case else None for name in _NUMBERS}
-        a, b = results["a.samples_per_s"], results["b.samples_per_s"]
-        results["speed_up"] = b / a - 1 if isinstance(a, float) and isinstance(b, float) and a else None
-        return Outcome(results, swept_evidence(swept), swept.links)
+        found = swept.speed_up(arms["b"], arms["a"])
+        results |= {"speed_up": found.share, "speed_up_low": found.low}
+        return Outcome(results, swept_evidence(swept, found), swept.links)
 
     def criteria(self, results: Mapping[str, Any]) -> list[tuple[str, str]]:
-        return speed_up_criteria(self.min_speed_up)
+        return speed_up_criteria(self.min_speed_up, self.plan)
 
 
 def _find(cases: Any, values: Mapping[str, Any]) -> Case | None:

@@ -10,14 +10,15 @@ from paceline.config.contradictions import Facts
 from paceline.config.sections import key
 from paceline.launch.placement import place_ranks
 from paceline.launch.results import result_rows
-from paceline.playbook.phase import Phase, Scene, Words, Work, file_digest
+from paceline.playbook.phase import Scene, Successor, Words, Work, file_digest
 from paceline.playbook.results import EVERY, Evidence, Outcome, Reports, Value
 from paceline.recipes.job import load_job
 from paceline.telemetry.ownership import LOOP_KILLED, OWNER_KILLED
 from paceline.telemetry.reader import Run, read_run
+from paceline.telemetry.tables import NOT_METRICS
 
 
-class Train(Phase):
+class Train(Successor):
     """One training run."""
 
     reports: ClassVar[Reports] = Reports(
@@ -46,12 +47,6 @@ class Train(Phase):
     config: str | None = key(None, "Recipe or YAML file; null: the playbook's.")
     set: dict[str, Any] = key({}, "Fixed overrides.")
     use: Words = key([], "Whose winner to train with: P1.best, or a list of which the first one that ran counts.")
-
-    def sources(self) -> list[str]:
-        return [word.partition(".")[0] for word in self.use]
-
-    def winners(self) -> list[str]:
-        return list(self.use)
 
     def plan_work(self, scene: Scene) -> Work:
         place = scene.place("run")
@@ -102,16 +97,15 @@ def _evaluations(run: Run) -> dict[str, Value]:
     plans = run.events_of("plan")
     objective = (plans[-1].get("objective") or {}) if plans else {}
     decides, found = str(objective.get("metric", "")), dict[str, Value]()
-    not_metrics = {"attempt", "step", "epoch", "samples", "split", "num_samples", "time"}
     for row in run.validation:  # in the order of their steps: the last one of a split stays
-        metrics = {name: value for name, value in row.items() if name not in not_metrics}
+        metrics = {name: value for name, value in row.items() if name not in NOT_METRICS}
         found |= _named(f"{row['split']}.", metrics, decides)
     deciding = [row for row in run.validation if row["split"] == run.validation[0]["split"]] if run.validation else []
     scored = [row for row in deciding if _numbers([row.get(decides)])]
     if scored:
         choose = max if objective.get("direction") == "max" else min
         best = choose(scored, key=lambda row: row[decides])
-        found |= _named("best.", {name: value for name, value in best.items() if name not in not_metrics}, decides)
+        found |= _named("best.", {name: value for name, value in best.items() if name not in NOT_METRICS}, decides)
     for event in run.events_of("baseline"):
         if isinstance(event.get("metrics"), dict):
             found |= _named(f"baseline.{event.get('split')}.", event["metrics"], decides)

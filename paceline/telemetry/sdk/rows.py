@@ -9,7 +9,7 @@ from typing import Any
 
 from paceline.telemetry.layout import RunLayout
 from paceline.telemetry.sdk.stopwatch import Window
-from paceline.telemetry.tables import METRICS_COLUMNS, VALIDATION_COLUMNS, Table
+from paceline.telemetry.tables import METRICS_COLUMNS, NOT_METRICS, VALIDATION_COLUMNS, Table
 
 
 class Rows:
@@ -62,4 +62,4 @@ def metric_name(name: str) -> str:
     """A metric's name as everything here writes it, a plain identifier: val/ndcg@10 is val_ndcg_10."""
     word = re.sub(r"\W+", "_", name).strip("_") or "metric"
     word = f"_{word}" if word[0].isdecimal() else word
-    return f"{word}_" if word in (*VALIDATION_COLUMNS, "time") else word
+    return f"{word}_" if word in NOT_METRICS else word
