@@ -24,8 +24,9 @@ from paceline.sweep.fingerprint import config_digest, trial_key
 from paceline.sweep.journal import Journal
 from paceline.sweep.ledger import RESULTS, Ledger, Order, Row, differences
 from paceline.sweep.matrix import batch_of
+from paceline.sweep.measured import Measured, from_record
 from paceline.sweep.outcome import Ending, Sweep
-from paceline.sweep.results import Measured, from_record, read_trial
+from paceline.sweep.results import read_trial
 from paceline.sweep.running import Running, describe_progress, describe_result
 from paceline.sweep.scoreboard import Race, Scoreboard
 from paceline.sweep.tables import write_outputs, write_plan

@@ -20,9 +20,9 @@ from paceline.sweep.evidence import RaceSettings, Verdict
 from paceline.sweep.fingerprint import Surroundings
 from paceline.sweep.ledger import Row
 from paceline.sweep.matrix import Case, Matrix
+from paceline.sweep.measured import Measured, from_record
 from paceline.sweep.plan import STEP_TIME, THROUGHPUT, Plan
 from paceline.sweep.ranking import Ranking
-from paceline.sweep.results import Measured, from_record
 
 SCHEMA = 1
 _WIDEST = 10.0

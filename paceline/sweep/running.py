@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from paceline.sweep.evidence import Assignment
 from paceline.sweep.journal import duration
 from paceline.sweep.ledger import Row
-from paceline.sweep.results import Measured
+from paceline.sweep.measured import Measured
 from paceline.sweep.trial import Slot, Trial
 from paceline.sweep.trial_settings import TrialPlan
 

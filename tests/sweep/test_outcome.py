@@ -11,10 +11,10 @@ from paceline.sweep.evidence import RaceSettings, Verdict
 from paceline.sweep.fingerprint import Surroundings
 from paceline.sweep.ledger import Row
 from paceline.sweep.matrix import build_matrix
+from paceline.sweep.measured import Measured
 from paceline.sweep.outcome import Ending, Sweep, describe_sweep
 from paceline.sweep.plan import load_plan
 from paceline.sweep.ranking import Ranking
-from paceline.sweep.results import Measured
 from paceline.sweep.tables import write_outputs
 
 
