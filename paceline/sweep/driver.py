@@ -129,7 +129,8 @@ class Driver:
             self._ledger.supersede(known.id, f"{known.status}: {known.reason}; run again")
             known = None
         if known is not None and known.status in RESULTS:
-            self._scores.observe(known, from_record(known.record or {"status": known.status}), assignment)
+            measured = from_record(known.record or {"status": known.status})
+            self._scores.observe(known, measured.for_objective(self._sweep.plan.config.objective), assignment)
             return
         self._tell_unlike(order)
         row = self._ledger.claim(order)
@@ -152,7 +153,7 @@ class Driver:
         return Order(
             case=assignment.case,
             round=assignment.round,
-            key=trial_key(job, surroundings, data, plan.span.steps, plan.span.warmup_steps),
+            key=trial_key(job, surroundings, data, plan.span, self._share(assignment.case)),
             config=config_digest(job),
             hardware=surroundings.hardware_digest,
             code=surroundings.code_digest(job),
@@ -160,6 +161,13 @@ class Driver:
             steps=plan.span.steps,
             warmup_steps=plan.span.warmup_steps,
         )
+
+    def _share(self, case: str) -> list[int]:
+        """Of the machine, for the next trial: how many run side by side, cores, ranks, GPUs."""
+        slot, placement = self._free[0], self._sweep.matrix.case(case).placement
+        cores = os.sched_getaffinity(0) if slot.cores is None else slot.cores
+        num_gpus = len(slot.visible.split(",")) if slot.visible else placement.num_gpus
+        return [self._sweep.plan.config.slots, len(cores), placement.world_size, num_gpus]
 
     def _tell_unlike(self, order: Order) -> None:
         """Says, once for each reason, why an earlier result of the same case is not taken."""

@@ -221,8 +221,9 @@ def differences(row: Row, order: Order) -> list[str]:
         "other code": row.code != order.code,
         "other data": row.data != order.data,
         "another length": length,
+        "other settings": row.config != order.config,
     }
-    return [name for name, differs in unlike.items() if differs] or ["other settings"]
+    return [name for name, differs in unlike.items() if differs] or ["another window or share of the machine"]
 
 
 def slug(case: str) -> str:

@@ -73,7 +73,8 @@ def describe_sweep(
     ending: Ending,
 ) -> dict[str, Any]:
     """`counted` are the ids of the rows whose results the ranking is made of; `grid_repeats` those of the full grid."""
-    measured = {row.id: from_record(row.record) for row in rows if row.record is not None}
+    objective = sweep.plan.config.objective
+    measured = {row.id: from_record(row.record).for_objective(objective) for row in rows if row.record is not None}
     trials = [_trial(row, measured.get(row.id), sweep, row.id in counted) for row in rows]
     of_case: dict[str, list[Measured]] = {case.name: [] for case in sweep.matrix.cases}
     for row in rows:

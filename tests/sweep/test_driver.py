@@ -98,6 +98,17 @@ def test_two_cases_then_a_third_and_then_other_code(place: Place, capsys: pytest
     assert counted == [4, 5]
 
 
+def test_another_objective_reads_the_same_trials_anew(place: Place) -> None:
+    script = place.path / "fake.py"
+    script.write_text(script.read_text().replace("loss {loss}", "loss {loss} up {speed} down {-speed}"))
+    place.write(lambda text: text.replace("samples: ", r"up: 'up (\d+)', down: 'down (-\d+)', samples: "))
+    assert place.sweep("objective=up", "direction=max") == 0
+    assert [case["metric"] for case in read(place)["cases"]] == [4.0, 1.0]  # type: ignore[attr-defined]
+    assert place.sweep("objective=down", "direction=max") == 0
+    assert len(ledger_rows(place)) == 2
+    assert {trial["metric"] for trial in read(place)["trials"]} == {-4.0, -1.0}  # type: ignore[attr-defined]
+
+
 @pytest.mark.slow
 def test_every_way_to_fail_is_a_result_and_leaves_no_process(place: Place) -> None:
     hows = "[well,fails,memory,diverges,short,forks,deaf,silent]"
