@@ -63,6 +63,8 @@ class Driver:
         self._failed: str | None = None
         self._batch = batch_of(sweep.matrix.case(sweep.matrix.baseline))
         self._data: dict[str, str] = {}
+        self.best: str | None = None
+        """the case that won or leads, as was last written"""
 
     def run(self) -> Ending:
         """Until the race is decided, or somebody wants it to end."""
@@ -265,7 +267,9 @@ class Driver:
             self._journal.say(f"    {line}")
 
     def _write(self, ending: Ending) -> None:
-        write_outputs(self._sweep, self._scores.describe(self._sweep, self._ledger.rows(), ending))
+        described = self._scores.describe(self._sweep, self._ledger.rows(), ending)
+        self.best = described["best"]
+        write_outputs(self._sweep, described)
 
     def _end_all(self) -> None:
         for running in self._running:

@@ -29,6 +29,7 @@ _WIDEST = 10.0
 _MAY_WIN = ("winner", "tied", "slower", "undecided")
 _COMMON = (
     "samples_per_s",
+    "units_per_s",
     "step_ms_p50",
     "step_ms_p90",
     "data_ms",
@@ -49,7 +50,7 @@ class Sweep:
     surroundings: Surroundings
     settings: RaceSettings
     unit: str
-    """what throughput counts: samples, or the steps of a script that does not tell more"""
+    """what throughput counts where trials tell no unit: samples, or the steps of a script that does not tell more"""
     argv: list[str]
 
 
@@ -84,6 +85,9 @@ def describe_sweep(
     cases = [_case(case, of_case[case.name], ranking.verdicts[case.name], places, sweep) for case in sweep.matrix.cases]
     cases.sort(key=lambda case: case["rank"])
     best = _best(cases)
+    # Samples or steps until a trial has told the recipe's own.
+    unit = next((measured[number].unit for number in sorted(counted) if number in measured), None) or sweep.unit
+    aim = _objective(sweep, unit)
     return {
         "v": SCHEMA,
         "state": ending.state,
@@ -98,13 +102,13 @@ def describe_sweep(
         "plan_file": str(sweep.plan.path),
         "axes": [{"name": name, "values": values} for name, values in sweep.matrix.axes.items()],
         "num_excluded": sweep.matrix.num_excluded,
-        "objective": _objective(sweep),
-        "unit": sweep.unit,
+        "objective": aim,
+        "unit": unit,
         "baseline": sweep.matrix.baseline,
         "winner": next((case["name"] for case in cases if case["verdict"] == "winner"), None),
         "best": best["name"] if best else None,
         "is_decided": ending.state == "finished" and _is_decided(cases),
-        "sentence": _sentence(cases, best, sweep, ending),
+        "sentence": _sentence(cases, best, aim, ending),
         "cases": cases,
         "trials": trials,
         "history": list(history),
@@ -120,9 +124,9 @@ def _is_metric(sweep: Sweep) -> bool:
     return sweep.settings.objective != THROUGHPUT
 
 
-def _objective(sweep: Sweep) -> dict[str, str]:
+def _objective(sweep: Sweep, unit: str) -> dict[str, str]:
     name = sweep.plan.config.objective
-    units = {THROUGHPUT: f"{sweep.unit}/s", STEP_TIME: "ms"}
+    units = {THROUGHPUT: f"{unit}/s", STEP_TIME: "ms"}
     return {
         "name": name,
         "unit": units.get(name, ""),
@@ -203,12 +207,13 @@ def _best(cases: Sequence[Mapping[str, Any]]) -> Mapping[str, Any] | None:
     return first if first is not None and first["verdict"] in _MAY_WIN and first["value"] is not None else None
 
 
-def _sentence(cases: Sequence[Mapping[str, Any]], best: Mapping[str, Any] | None, sweep: Sweep, ending: Ending) -> str:
+def _sentence(
+    cases: Sequence[Mapping[str, Any]], best: Mapping[str, Any] | None, objective: Mapping[str, str], ending: Ending
+) -> str:
     """The result in one sentence."""
     if best is None:
         statuses = sorted({case["verdict"] for case in cases if case["num_trials"]})
         return f"No case has a result ({', '.join(statuses)})." if statuses else "No trial has ended yet."
-    objective = _objective(sweep)
     amount = f"{_amount(best['value'])} {objective['unit'] or objective['name']}"
     does = "wins" if best["verdict"] == "winner" and ending.state == "finished" else "leads so far"
     text = f"{best['name']} {does} with {amount}"

@@ -47,7 +47,7 @@ def describe_progress(running: Running, unit: str) -> str:
 def describe_result(running: Running, measured: Measured, unit: str, objective: str) -> str:
     if measured.status not in ("ok", "stopped"):
         return f"trial {running.ordinal} {measured.status}: {running.assignment.case}: {measured.reason}"
-    pace = f"{measured.samples_per_s:,.0f} {unit}/s" if measured.samples_per_s else ""
+    pace = f"{measured.pace:,.0f} {measured.unit or unit}/s" if measured.pace else ""
     metric = f"{objective} {measured.metric:.4g}" if measured.metric is not None else ""
     words = "  ".join(filter(None, [pace, metric, f"{measured.duration_s:,.1f} s"]))
     return f"trial {running.ordinal} {measured.status}: {words}"

@@ -60,7 +60,7 @@ class Scoreboard:
             for name, new in self._verdicts.items()
             if before[name].verdict != new.verdict
         ]
-        value = measured.metric if measured.metric is not None else measured.samples_per_s
+        value = measured.metric if measured.metric is not None else measured.pace
         self._history.append(
             {
                 "time": row.ended,

@@ -100,13 +100,13 @@ def test_two_cases_then_a_third_and_then_other_code(place: Place, capsys: pytest
 
 def test_another_objective_reads_the_same_trials_anew(place: Place) -> None:
     script = place.path / "fake.py"
-    script.write_text(script.read_text().replace("loss {loss}", "loss {loss} up {speed} down {-speed}"))
-    place.write(lambda text: text.replace("samples: ", r"up: 'up (\d+)', down: 'down (-\d+)', samples: "))
+    script.write_text(script.read_text().replace("loss {loss}", "loss {loss} up {speed} down {9 - speed}"))
+    place.write(lambda text: text.replace("samples: ", r"up: 'up (\d+)', down: 'down (\d+)', samples: "))
     assert place.sweep("objective=up", "direction=max") == 0
     assert [case["metric"] for case in read(place)["cases"]] == [4.0, 1.0]  # type: ignore[attr-defined]
     assert place.sweep("objective=down", "direction=max") == 0
     assert len(ledger_rows(place)) == 2
-    assert {trial["metric"] for trial in read(place)["trials"]} == {-4.0, -1.0}  # type: ignore[attr-defined]
+    assert {trial["metric"] for trial in read(place)["trials"]} == {5.0, 8.0}  # type: ignore[attr-defined]
 
 
 @pytest.mark.slow

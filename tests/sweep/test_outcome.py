@@ -27,9 +27,11 @@ def sweep(tmp_path: Path) -> Sweep:
     return Sweep(plan, build_matrix(plan), tmp_path, surroundings, RaceSettings(steps=280), "samples", ["paceline"])
 
 
-def describe(sweep: Sweep, verdicts: list[Verdict], state: str = "finished", status: str = "ok") -> dict[str, Any]:
+def describe(
+    sweep: Sweep, verdicts: list[Verdict], state: str = "finished", status: str = "ok", **more: Any
+) -> dict[str, Any]:
     names = [case.name for case in sweep.matrix.cases]
-    measured = Measured(status, samples_per_s=10.0, duration_s=4, device_s=8, startup_s=1, counted_steps=140)
+    measured = Measured(status, samples_per_s=10.0, duration_s=4, device_s=8, startup_s=1, counted_steps=140, **more)
     rows = [
         Row(n, name, 1, "k" * 64, "c", "h" * 64, "o" * 64, "d", 280, 20, status, "", f"trials/{n}", 1, 1.0, 5.0, measured.to_record())
         for n, name in enumerate(names, 1)
@@ -51,6 +53,13 @@ def test_the_sentence_claims_what_is_decided_and_no_more(sweep: Sweep) -> None:
     nothing = describe(sweep, [Verdict("failed")] * 3, status="failed")
     assert (nothing["best"], nothing["winner"]) == (None, None)
     assert nothing["sentence"] == "No case has a result (failed)."
+
+
+def test_the_unit_is_what_the_trials_tell(sweep: Sweep) -> None:
+    found = describe(sweep, [Verdict("winner", 1200.0)] * 3, units_per_s=1200.0, unit="items")
+    assert (found["unit"], found["objective"]["unit"]) == ("items", "items/s")
+    assert "with 1,200 items/s" in found["sentence"]
+    assert (found["cases"][0]["units_per_s"], found["cases"][0]["samples_per_s"]) == (1200.0, 10.0)
 
 
 def test_an_interval_from_nothing_to_everything_is_not_shown(sweep: Sweep) -> None:
@@ -75,3 +84,5 @@ def test_everything_can_be_written_and_without_a_best_case_there_is_no_configura
     assert not {"best.yaml", "best_config.json"} & names
     write_outputs(sweep, describe(sweep, [Verdict("winner", 5.0)] * 3))
     assert (sweep.root / "best.yaml").read_text().startswith("# micro_batch=8 wins")
+    write_outputs(sweep, described)
+    assert not {"best.yaml", "best_config.json"} & {path.name for path in sweep.root.iterdir()}
