@@ -133,13 +133,15 @@ class Ledger:
             self._database.execute("UPDATE trials SET directory = ? WHERE id = ?", (directory, number))
         return self.row(number)
 
-    def finish(self, number: int, status: str, reason: str, record: Mapping[str, Any] | None) -> None:
-        """How a running trial ended."""
+    def finish(
+        self, number: int, status: str, reason: str, record: Mapping[str, Any] | None, ended: float | None = None
+    ) -> None:
+        """How a running trial ended; now, where nobody knows better."""
         text = None if record is None else json.dumps(record)
         with self._transaction():
             sets = "status = ?, reason = ?, ended = ?, record = ?"
             where = "id = ? AND status = 'running'"
-            values = (status, reason, time.time(), text, number)
+            values = (status, reason, time.time() if ended is None else ended, text, number)
             changed = self._database.execute(f"UPDATE trials SET {sets} WHERE {where}", values).rowcount
         assert changed == 1, f"trial {number} was not running"
 

@@ -112,7 +112,7 @@ def describe_sweep(
         "cases": cases,
         "trials": trials,
         "history": list(history),
-        "costs": _costs(rows, measured, of_case, sweep.settings.steps, grid_repeats),
+        "costs": _costs(rows, measured, counted, of_case, sweep.settings.steps, grid_repeats),
         "machine": dict(sweep.surroundings.machine),
         "hardware": dict(sweep.surroundings.hardware),
         "code": dict(sweep.surroundings.code) | {"git": sweep.surroundings.machine.get("git")},
@@ -238,16 +238,19 @@ def _amount(value: float) -> str:
 def _costs(
     rows: Sequence[Row],
     measured: Mapping[int, Measured],
+    counted: Collection[int],
     of_case: Mapping[str, Sequence[Measured]],
     steps: int,
     repeats: int,
 ) -> dict[str, Any]:
-    spent = sum(trial.device_s for trial in measured.values())
+    counting = [trial for number, trial in measured.items() if number in counted]
+    others = [trial for number, trial in measured.items() if number not in counted]
     return {
         "num_trials": len(rows),
         "num_interrupted": sum(row.status == "interrupted" for row in rows),
-        "device_s": spent,
-        "startup_s": sum(trial.startup_s for trial in measured.values()),
+        "device_s": sum(trial.device_s for trial in counting),
+        "other_device_s": sum(trial.device_s for trial in others),
+        "startup_s": sum(trial.startup_s for trial in counting),
         "wall_s": sum(row.ended - row.began for row in rows if row.ended is not None),
         "full_grid_device_s": _grid_cost(of_case, steps, repeats),
         "full_grid_repeats": repeats,

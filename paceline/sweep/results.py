@@ -164,8 +164,8 @@ def _units(counted: _Counted) -> list[float] | None:
 
 
 def _units_per_sample(row: Row) -> float | None:
-    units, samples = row.get("units_per_s"), row.get("samples_per_s")
-    return units / samples if _is_number(units) and _is_number(samples) and samples > 0 else None
+    units, samples = _number(row.get("units_per_s")), _number(row.get("samples_per_s"))
+    return units / samples if units is not None and samples else None
 
 
 def _unit(run: Run) -> str:

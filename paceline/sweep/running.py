@@ -27,7 +27,7 @@ class Running:
     num_devices: int
     said_at: float
     verdict: str | None = None
-    """what ended it, where that was not itself: timeout, interrupted"""
+    """what ended it, where that was not itself: timeout, diverged, interrupted"""
 
 
 def describe_progress(running: Running, unit: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,12 @@ def sweep(tmp_path: Path) -> Sweep:
 
 
 def describe(
-    sweep: Sweep, verdicts: list[Verdict], state: str = "finished", status: str = "ok", **more: Any
+    sweep: Sweep,
+    verdicts: list[Verdict],
+    state: str = "finished",
+    status: str = "ok",
+    counted: Collection[int] = (1, 2, 3),
+    **more: Any,
 ) -> dict[str, Any]:
     names = [case.name for case in sweep.matrix.cases]
     measured = Measured(status, samples_per_s=10.0, duration_s=4, device_s=8, startup_s=1, counted_steps=140, **more)
@@ -37,7 +43,7 @@ def describe(
         for n, name in enumerate(names, 1)
     ]  # fmt: skip
     ranking = Ranking(tuple(names), dict(zip(names, verdicts, strict=True)), names[0], (), (), None)
-    return describe_sweep(sweep, rows, {1, 2, 3}, ranking, 3, [], Ending(state))
+    return describe_sweep(sweep, rows, counted, ranking, 3, [], Ending(state))
 
 
 def test_the_sentence_claims_what_is_decided_and_no_more(sweep: Sweep) -> None:
@@ -74,6 +80,11 @@ def test_costs_are_those_that_were_seen_and_the_grids_follow_from_them(sweep: Sw
     assert (costs["device_s"], costs["startup_s"], costs["num_trials"]) == (24, 3, 3)
     # A trial of 280 counted steps: 2 device-seconds to start, and twice the 6 that 140 steps took.
     assert costs["full_grid_device_s"] == pytest.approx(3 * 3 * (2 + 12))
+
+
+def test_what_does_not_count_is_a_cost_of_its_own(sweep: Sweep) -> None:
+    costs = describe(sweep, [Verdict("winner", 5.0)] * 3, counted={1})["costs"]
+    assert (costs["device_s"], costs["other_device_s"], costs["startup_s"]) == (8, 16, 1)
 
 
 def test_everything_can_be_written_and_without_a_best_case_there_is_no_configuration(sweep: Sweep) -> None:
