@@ -4,7 +4,7 @@
     trial_key(job, surroundings, data, span, share)   -> 64 hex digits
 
 Names of hosts, paths of runs and the time of day are not among them. Code counts by its content: what trains, the recipe's own package,
-and the files that a foreign script's command line names.
+and a foreign script's files (script.py).
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from paceline.recipes.job import Job
 from paceline.recipes.registry import BUILT_IN
 from paceline.sweep.plan import COMMAND
 from paceline.sweep.results import TrialSpan
+from paceline.sweep.script import script_files
 
 _TRAINING = ("config", "engine", "launch", "recipes", "telemetry", "worker", "workload.py", "files.py", "cores.py")
 """The rooms of the package that can change what a trial measures."""
@@ -96,10 +97,7 @@ def digest_of(value: Any) -> str:
 def _own_places(job: Job) -> Iterable[Path]:
     """Files and directories whose content is the code of this job alone."""
     if job.recipe.name == COMMAND and job.recipe.foreign is not None:
-        for word in job.recipe.foreign.argv(job.config, Path(), 1):
-            for part in (word, word.rpartition("=")[2]):
-                if part and Path(part).is_file():
-                    yield Path(part).absolute()
+        yield from script_files(job.recipe.foreign.argv(job.config, Path(), 1))
     elif job.recipe.name not in BUILT_IN:
         module = job.recipe.schema.__module__.partition(".")[0]
         found = _package_path(module)
