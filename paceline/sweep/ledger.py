@@ -215,6 +215,18 @@ class Ledger:
         return StorageError(f"the ledger cannot be used ({error})", where, do)
 
 
+def read_rows(path: Path) -> list[Row]:
+    """All trials of a ledger that somebody else may be writing; nothing is changed, and no lock is taken for long."""
+    try:
+        with contextlib.closing(
+            sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, timeout=30)
+        ) as database:
+            return [_row(values) for values in database.execute("SELECT * FROM trials ORDER BY id")]
+    except sqlite3.Error as error:
+        do = "wait for whoever writes it, or name another directory with --out DIR"
+        raise UsageError(f"the ledger cannot be read ({error})", str(path), do) from error
+
+
 def differences(row: Row, order: Order) -> list[str]:
     """Why a result cannot stand for a trial of the same case, in words."""
     length = (row.steps, row.warmup_steps) != (order.steps, order.warmup_steps)
