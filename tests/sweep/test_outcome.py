@@ -39,7 +39,7 @@ def describe(
     names = [case.name for case in sweep.matrix.cases]
     measured = Measured(status, samples_per_s=10.0, duration_s=4, device_s=8, startup_s=1, counted_steps=140, **more)
     rows = [
-        Row(n, name, 1, "k" * 64, "c", "h" * 64, "o" * 64, "d", 280, 20, status, "", f"trials/{n}", 1, 1.0, 5.0, measured.to_record())
+        Row(name, 1, "k" * 64, "c", "h" * 64, "o" * 64, "d", 280, 20, n, status, "", f"trials/{n}", 1, 1.0, 5.0, measured.to_record())
         for n, name in enumerate(names, 1)
     ]  # fmt: skip
     ranking = Ranking(tuple(names), dict(zip(names, verdicts, strict=True)), names[0], (), (), None)
