@@ -50,8 +50,9 @@ def sweep(path: str, overrides: Sequence[str], out: Path | None, dry_run: bool, 
         try:
             journal.say(f"sweep {root}")
             journal.say(f"{len(matrix.cases)} cases, baseline: {matrix.baseline}")
-            ending = Driver(whole, build_race(whole), ledger, journal, signals, slots, retry_failed=retry_failed).run()
-            return _conclude(whole, ending, journal)
+            driver = Driver(whole, build_race(whole), ledger, journal, signals, slots, retry_failed=retry_failed)
+            ending = driver.run()
+            return _conclude(whole, ending, journal, has_best=driver.best is not None)
         finally:
             journal.close()
 
@@ -79,17 +80,16 @@ def build_race(sweep: Sweep) -> Race:
     )
 
 
-def _conclude(sweep: Sweep, ending: Ending, journal: Journal) -> int:
+def _conclude(sweep: Sweep, ending: Ending, journal: Journal, *, has_best: bool) -> int:
     summary = sweep.root / "summary.md"
     if summary.exists():
         journal.say(summary.read_text(encoding="utf-8"))
     if ending.state != "finished":
         journal.say(f"{ending.state}: {ending.reason}; the same command goes on where it was")
-    best = sweep.root / "best.yaml"
-    if best.exists():
-        journal.say(f"best: paceline train {best}")
+    if has_best:
+        journal.say(f"best: paceline train {sweep.root / 'best.yaml'}")
     journal.say(f"sweep: {sweep.root}")
-    if ending.state == "finished" and not best.exists():
+    if ending.state == "finished" and not has_best:
         return 4
     return EXIT_CODES[ending.state]
 

@@ -77,7 +77,8 @@ def race_chart(facts: SweepFacts) -> Lanes | None:
 
 
 def _told(trial: TrialFacts) -> str:
-    rate = trial.value("samples_per_s")
+    units = trial.value("units_per_s")
+    rate = trial.value("samples_per_s") if units is None else units
     pace = f", {figure(rate)} per second" if rate is not None else ""
     return f"trial {trial.number}, round {text(trial.record.get('round'))} of {trial.case}: {trial.status}{pace}"
 

@@ -17,7 +17,8 @@ _MOST_OPEN = 40
 _MOST_TAILS = 8
 _NAMES = frozenset({"case", "run directory"})
 _TRIAL_NUMBERS = {
-    "pace": "samples_per_s",
+    "pace": "units_per_s",
+    "samples/s": "samples_per_s",
     "step p50 ms": "step_ms_p50",
     "step p90 ms": "step_ms_p90",
     "data ms": "data_ms",
@@ -86,7 +87,9 @@ def trials(facts: SweepFacts, beside: Path) -> Iterator[Part]:
     shown = {
         name: key for name, key in _TRIAL_NUMBERS.items() if any(trial.value(key) is not None for trial in facts.trials)
     }
-    headings = [facts.pace if name == "pace" else name for name in shown]
+    # Where no unit is told, samples (or a script's steps) are what the pace counts.
+    counts_pace = "pace" if "pace" in shown else "samples/s"
+    headings = [facts.pace if name == counts_pace else name for name in shown]
     columns = ("trial", "case", "round", "status", *headings, "began", "reason", "run directory")
     rows = []
     for trial in facts.trials:

@@ -10,7 +10,6 @@ same command goes on where it was.
 from __future__ import annotations
 
 import contextlib
-import os
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -19,21 +18,23 @@ from paceline.config.source import show
 from paceline.errors import PacelineError, StorageError
 from paceline.files import storage_errors
 from paceline.launch.signals import OperatorSignals
-from paceline.sweep.evidence import Assignment
-from paceline.sweep.fingerprint import config_digest, trial_key
+from paceline.sweep.accident import MEMORY_KILLER, is_disk_full, may_be_memory
+from paceline.sweep.evidence import ENDED, Assignment
 from paceline.sweep.journal import Journal
 from paceline.sweep.ledger import RESULTS, Ledger, Order, Row, differences
 from paceline.sweep.matrix import batch_of
+from paceline.sweep.measured import Measured, from_record
+from paceline.sweep.orders import Orders
 from paceline.sweep.outcome import Ending, Sweep
-from paceline.sweep.results import Measured, from_record, read_trial
+from paceline.sweep.results import read_trial
 from paceline.sweep.running import Running, describe_progress, describe_result
 from paceline.sweep.scoreboard import Race, Scoreboard
 from paceline.sweep.tables import write_outputs, write_plan
-from paceline.sweep.trial import Slot, Trial, clear_pulses, end_marked, read_tail, train_command
-from paceline.sweep.trial_settings import TrialPlan, plan_trial
+from paceline.sweep.takeover import mark_of, take_over
+from paceline.sweep.trial import Slot, Trial, read_tail, train_command
+from paceline.sweep.trial_settings import plan_trial
 
 _POLL_S = 0.05
-_NO_ROOM_BYTES = 1 << 18
 
 
 class Driver:
@@ -57,15 +58,19 @@ class Driver:
         self._signals = signals
         self._free = list(slots)
         self._running: list[Running] = []
+        self._again: list[Assignment] = []
+        """whose trials came to grief by what may be an accident"""
         self._notes: list[str] = []
         self._retry_up_to = max((row.id for row in ledger.rows()), default=0) if retry_failed else 0
         self._failed: str | None = None
         self._batch = batch_of(sweep.matrix.case(sweep.matrix.baseline))
-        self._data: dict[str, str] = {}
+        self._orders = Orders(sweep)
+        self.best: str | None = None
+        """the case that won or leads, as was last written"""
 
     def run(self) -> Ending:
         """Until the race is decided, or somebody wants it to end."""
-        self._take_over()
+        take_over(self._sweep, self._ledger, self._journal)
         write_plan(self._sweep.root / "plan.yaml", self._sweep.plan.config.model_dump(mode="json"))
         try:
             self._loop()
@@ -82,13 +87,16 @@ class Driver:
     def _loop(self) -> None:
         while True:
             # No answer: it is decided, or waits for what is running.
-            while self._free and not self._is_ending and (assignment := self._scores.next()) is not None:
+            while self._free and not self._is_ending and (assignment := self._next()) is not None:
                 self._begin(assignment)
             if not self._running:
                 return
             time.sleep(_POLL_S)
             for running in list(self._running):
                 self._follow(running)
+
+    def _next(self) -> Assignment | None:
+        return self._again.pop(0) if self._again else self._scores.next()
 
     @property
     def _is_ending(self) -> bool:
@@ -102,33 +110,18 @@ class Driver:
             return Ending("failed", self._failed, notes)
         return Ending("finished", "", notes)
 
-    def _take_over(self) -> None:
-        """Marks what a killed driver left, and ends whatever of it still lives."""
-        left = self._ledger.running()
-        if not left:
-            return
-        stuck = end_marked({self._mark(row) for row in left})
-        for row in left:
-            clear_pulses(self._sweep.root / row.directory)
-            self._ledger.finish(row.id, "interrupted", "its driver was killed", None)
-            self._journal.say(f"trial {row.id} ({row.case}, round {row.round}) was interrupted; it is run again")
-        if stuck:
-            self._journal.say(f"warning: could not end process {', '.join(map(str, stuck))}")
-
-    def _mark(self, row: Row) -> str:
-        return f"{self._ledger.id}-{row.id}"
-
     def _begin(self, assignment: Assignment) -> None:
         """Starts the trial, or takes its result from the ledger."""
         case = self._sweep.matrix.case(assignment.case)
         plan = plan_trial(case, self._sweep.plan, assignment, self._batch)
-        order = self._order(assignment, plan)
+        order = self._orders.build(assignment, plan, self._free[0])
         known = self._ledger.find(order.key, order.round)
         if known is not None and known.status not in ("ok", "stopped", "running") and known.id <= self._retry_up_to:
             self._ledger.supersede(known.id, f"{known.status}: {known.reason}; run again")
             known = None
         if known is not None and known.status in RESULTS:
-            self._scores.observe(known, from_record(known.record or {"status": known.status}), assignment)
+            measured = from_record(known.record or {"status": known.status})
+            self._scores.observe(known, measured.for_objective(self._sweep.plan.config.objective), assignment)
             return
         self._tell_unlike(order)
         row = self._ledger.claim(order)
@@ -136,29 +129,12 @@ class Driver:
         log = root.with_name(f"{root.name}.log")
         command = train_command(self._sweep.plan.config.recipe, plan.words, root)
         with storage_errors(root):
-            trial = Trial(command, root, log, self._mark(row), slot)
+            trial = Trial(command, root, log, mark_of(self._ledger, row), slot)
         num_devices = len(slot.visible.split(",")) if slot.visible else max(1, case.placement.num_gpus)
         ordinal = self._ordinal()
         self._running.append(Running(ordinal, row, plan, assignment, trial, slot, num_devices, time.monotonic()))
         why = f" ({assignment.why})" if assignment.why else ""
         self._journal.say(f"trial {ordinal}: {case.name}, round {assignment.round}{why}: {row.directory}")
-
-    def _order(self, assignment: Assignment, plan: TrialPlan) -> Order:
-        job, surroundings = plan.job, self._sweep.surroundings
-        if assignment.case not in self._data:
-            self._data[assignment.case] = job.recipe.identify_data(job.config)
-        data = self._data[assignment.case]
-        return Order(
-            case=assignment.case,
-            round=assignment.round,
-            key=trial_key(job, surroundings, data, plan.span.steps, plan.span.warmup_steps),
-            config=config_digest(job),
-            hardware=surroundings.hardware_digest,
-            code=surroundings.code_digest(job),
-            data=data,
-            steps=plan.span.steps,
-            warmup_steps=plan.span.warmup_steps,
-        )
 
     def _tell_unlike(self, order: Order) -> None:
         """Says, once for each reason, why an earlier result of the same case is not taken."""
@@ -179,8 +155,12 @@ class Driver:
             if self._is_ending and running.verdict is None:
                 running.verdict = "interrupted"
                 trial.ask_to_end()
-            elif time.time() - trial.began > config.trial_timeout_s and running.verdict is None:
+            elif trial.age_s > config.trial_timeout_s and running.verdict is None:
                 running.verdict = "timeout"
+                trial.ask_to_end()
+            elif trial.broke_at is not None and config.loss_tolerance is not None and running.verdict is None:
+                # Its verdict is certain, however fast it is.
+                running.verdict = "diverged"
                 trial.ask_to_end()
             asked_s = trial.asked_s
             is_over = asked_s is not None and asked_s > config.stop_grace_s
@@ -212,12 +192,13 @@ class Driver:
     def _end(self, running: Running, exit_code: int | None) -> None:
         """The trial is over and nothing of it runs: what came of it?"""
         row, trial = running.row, running.trial
-        if running.verdict == "interrupted":
-            self._ledger.finish(row.id, "interrupted", self._signals.asked or self._failed or "", None)
-            return
         reason = ""
-        if running.verdict == "timeout":
+        if running.verdict == "interrupted":
+            reason = self._signals.asked or self._failed or ""
+        elif running.verdict == "timeout":
             reason = f"it took longer than trial_timeout_s={show(self._sweep.plan.config.trial_timeout_s)}"
+        elif running.verdict == "diverged":
+            reason = f"the loss is not a number at step {trial.broke_at:,}; it was ended there"
         measured = read_trial(
             trial.root,
             running.plan.span,
@@ -228,27 +209,38 @@ class Driver:
             reason=reason,
             exit_code=exit_code,
         )
-        if measured.status == "failed" and running.trial.saw_memory_killer and "signal 9" in measured.reason:
-            reason = f"{measured.reason}; the kernel's out-of-memory killer was at work meanwhile"
-            measured = replace(measured, status="oom", reason=reason)
-        if measured.status not in ("ok", "stopped"):
-            self._check_room(row)
+        if running.verdict == "interrupted":
+            self._interrupt(row, reason, measured)
+            return
+        if may_be_memory(measured, saw_memory_killer=trial.saw_memory_killer):
+            if not self._had_accident(row):
+                self._interrupt(row, MEMORY_KILLER, measured)
+                self._journal.say(f"trial {running.ordinal} was killed, and {MEMORY_KILLER}: once more")
+                self._again.append(running.assignment)
+                return
+            measured = replace(measured, status="oom", reason=f"{measured.reason}; twice, {MEMORY_KILLER}")
+        if measured.status not in ENDED:
+            if is_disk_full(self._sweep.root, trial.root):
+                with contextlib.suppress(PacelineError):  # else the next start finds it running, and marks it
+                    self._interrupt(row, "the disk was full", measured)
+                do = "free some space; the same command goes on where it was"
+                raise StorageError("the disk is full", str(self._sweep.root), do)
             measured = replace(measured, tail=tuple(read_tail(trial, self._sweep.plan.config.tail_lines)))
         self._ledger.finish(row.id, measured.status, measured.reason, measured.to_record())
         self._tell_result(running, measured)
         self._scores.observe(self._ledger.row(row.id), measured, running.assignment)
         self._write(Ending("running", "", tuple(self._notes)))
-        if measured.status not in ("ok", "stopped") and self._sweep.plan.config.stop_on_error:
+        if measured.status not in ENDED and self._sweep.plan.config.stop_on_error:
             self._failed = f"trial {row.id} ({row.case}) {measured.status}: {measured.reason}"
 
-    def _check_room(self, row: Row) -> None:
-        """A trial that failed for want of room says nothing about its case."""
-        space = os.statvfs(self._sweep.root)
-        if space.f_bavail * space.f_frsize < _NO_ROOM_BYTES:
-            do = "free some space; the same command goes on where it was"
-            with contextlib.suppress(PacelineError):  # else the next start finds it running, and marks it
-                self._ledger.finish(row.id, "interrupted", "the disk was full", None)
-            raise StorageError("the disk is full", str(self._sweep.root), do)
+    def _interrupt(self, row: Row, reason: str, measured: Measured) -> None:
+        """Its numbers count for nothing, but it has cost something."""
+        self._ledger.finish(row.id, "interrupted", reason, replace(measured, status="interrupted").to_record())
+
+    def _had_accident(self, row: Row) -> bool:
+        """Whether the same trial was already once killed while memory was short."""
+        tried = [other for other in self._ledger.rows() if (other.key, other.round) == (row.key, row.round)]
+        return any(other.reason == MEMORY_KILLER for other in tried)
 
     def _tell_result(self, running: Running, measured: Measured) -> None:
         self._journal.say(describe_result(running, measured, self._sweep.unit, self._sweep.plan.config.objective))
@@ -256,7 +248,9 @@ class Driver:
             self._journal.say(f"    {line}")
 
     def _write(self, ending: Ending) -> None:
-        write_outputs(self._sweep, self._scores.describe(self._sweep, self._ledger.rows(), ending))
+        described = self._scores.describe(self._sweep, self._ledger.rows(), ending)
+        self.best = described["best"]
+        write_outputs(self._sweep, described)
 
     def _end_all(self) -> None:
         for running in self._running:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from paceline.sweep.journal import duration
-from paceline.sweep.ledger import Ledger, Row
+from paceline.sweep.ledger import Row, read_rows
 from paceline.sweep.opening import LEDGER
 from paceline.sweep.outcome import Sweep
 from paceline.sweep.power import LEAST_REPEATS
@@ -24,19 +25,55 @@ def describe_dry_run(sweep: Sweep) -> list[str]:
         ranks = case.placement.world_size
         where = f"{case.placement.num_gpus} GPUs" if case.placement.num_gpus else "CPU"
         lines.append(f"  {case.name}   {ranks} rank{'' if ranks == 1 else 's'}, {where}{mark}")
-    settings = sweep.settings
-    repeats = settings.repeats or LEAST_REPEATS
-    given = f"repeats={repeats}" if settings.repeats else f"{repeats} repeats (repeats=auto; the noise will tell)"
-    num = len(cases) * repeats
-    how = "at most, racing ends what is decided" if settings.racing else "the full grid"
-    lines.append(f"{num} trials of {settings.warmup_steps + settings.steps:,} steps: {given}, {how}")
     trial_s, said = _trial_seconds(sweep)
     devices = statistics.fmean(max(1, case.placement.num_gpus) for case in cases)
-    slots = sweep.plan.config.slots
-    lines.append(f"a trial: {duration(trial_s)} ({said})")
-    lines.append(f"cost: {num * trial_s * devices:,.0f} device-seconds; time: {duration(num * trial_s / slots)}")
-    lines.append(f"never more than {duration(num * sweep.plan.config.trial_timeout_s / slots)} (trial_timeout_s)")
+    slots, steps = sweep.plan.config.slots, sweep.settings.warmup_steps + sweep.settings.steps
+    amount = _amount(sweep)
+    lines += [*amount.words, f"a trial: {steps:,} steps, {duration(trial_s)} ({said})"]
+    cost = _span(*(f"{trials * trial_s * devices:,.0f}" for trials in amount.trials))
+    time = _span(*(duration(trials * trial_s / slots) for trials in amount.trials))
+    lines.append(f"cost: {cost} device-seconds; time: {time}")
+    most_s = amount.most * sweep.plan.config.trial_timeout_s / slots
+    lines.append(f"never more than {duration(most_s)} ({amount.most:,} trials of trial_timeout_s)")
     return lines
+
+
+@dataclass(frozen=True)
+class _Amount:
+    """How much a sweep runs."""
+
+    words: list[str]
+    trials: tuple[float, float]
+    """whole ones, or as many shorter ones as cost the same: with little noise, with much"""
+    most: int
+
+
+def _amount(sweep: Sweep) -> _Amount:
+    settings, config = sweep.settings, sweep.plan.config
+    num_cases, num_ahead, words = len(sweep.matrix.cases), 0, []
+    if config.search is not None:
+        num_ahead = min(config.search_trials, num_cases)
+        num_cases = min(config.finalists + 1, num_cases)
+        words.append(f"search={config.search}: {num_ahead} trials, then the {num_cases - 1} best and the baseline:")
+    fewest = settings.repeats or LEAST_REPEATS
+    most = settings.repeats or settings.max_rounds
+    grid = (num_cases * fewest, num_cases * most)
+    auto = f"repeats=auto: {_span(fewest, most)}, as the noise asks for"
+    repeats = f"repeats={settings.repeats}" if settings.repeats else auto
+    words.append(f"the full grid: {_span(*grid)} trials of {num_cases} cases ({repeats})")
+    low, high = map(float, grid)
+    if settings.racing:
+        # Every case is tried once, a short trial, whatever that is of a small grid.
+        low, high = (max(settings.budget_share * num, num_cases / 2) for num in grid)
+        said = _span(f"{low:,.0f}", f"{high:,.0f}")
+        words.append(
+            f"racing: about {said} of them at most, {settings.budget_share:.0%}; less where it is soon decided"
+        )
+    return _Amount(words, (low + num_ahead, high + num_ahead), grid[1] + num_ahead)
+
+
+def _span(low: object, high: object) -> str:
+    return f"{low}" if low == high else f"{low} to {high}"
 
 
 def _excluded(sweep: Sweep) -> str:
@@ -67,8 +104,4 @@ def _rows(sweep: Sweep) -> Sequence[Row]:
     path = sweep.root / LEDGER
     if not path.exists():
         return []
-    ledger = Ledger(path)
-    try:
-        return ledger.rows()
-    finally:
-        ledger.close()
+    return read_rows(path)

@@ -1,10 +1,10 @@
 """What makes a trial comparable with another: its complete configuration, the hardware, the code, the data, its length.
 
     describe_surroundings(jobs)   -> Surroundings(hardware={"cpu": …, "gpus": […]}, code={"digest": "4be1…", "versions": {…}}, …)
-    trial_key(job, surroundings, data, steps, warmup_steps)   -> 64 hex digits
+    trial_key(job, surroundings, data, span, share)   -> 64 hex digits
 
 Names of hosts, paths of runs and the time of day are not among them. Code counts by its content: what trains, the recipe's own package,
-and the files that a foreign script's command line names.
+and a foreign script's files (script.py).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import hashlib
 import importlib.util
 import json
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,8 @@ from paceline.launch.record import describe_environment
 from paceline.recipes.job import Job
 from paceline.recipes.registry import BUILT_IN
 from paceline.sweep.plan import COMMAND
+from paceline.sweep.results import TrialSpan
+from paceline.sweep.script import script_files
 
 _TRAINING = ("config", "engine", "launch", "recipes", "telemetry", "worker", "workload.py", "files.py", "cores.py")
 """The rooms of the package that can change what a trial measures."""
@@ -81,9 +83,10 @@ def config_digest(job: Job) -> str:
     return digest_of(values)
 
 
-def trial_key(job: Job, surroundings: Surroundings, data: str, steps: int, warmup_steps: int) -> str:
-    parts = [config_digest(job), surroundings.hardware_digest, surroundings.code_digest(job), data, steps, warmup_steps]
-    return digest_of(parts)
+def trial_key(job: Job, surroundings: Surroundings, data: str, span: TrialSpan, share: Sequence[int]) -> str:
+    """`share` is what the trial has of the machine. Not the objective: a record holds what any of them reads."""
+    where = [surroundings.hardware_digest, list(share), surroundings.code_digest(job)]
+    return digest_of([config_digest(job), *where, data, span.steps, span.warmup_steps, span.window])
 
 
 def digest_of(value: Any) -> str:
@@ -94,10 +97,7 @@ def digest_of(value: Any) -> str:
 def _own_places(job: Job) -> Iterable[Path]:
     """Files and directories whose content is the code of this job alone."""
     if job.recipe.name == COMMAND and job.recipe.foreign is not None:
-        for word in job.recipe.foreign.argv(job.config, Path(), 1):
-            for part in (word, word.rpartition("=")[2]):
-                if part and Path(part).is_file():
-                    yield Path(part).absolute()
+        yield from script_files(job.recipe.foreign.argv(job.config, Path(), 1))
     elif job.recipe.name not in BUILT_IN:
         module = job.recipe.schema.__module__.partition(".")[0]
         found = _package_path(module)

@@ -18,7 +18,7 @@ import secrets
 import sqlite3
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -61,19 +61,10 @@ class Order:
 
 
 @dataclass(frozen=True)
-class Row:
+class Row(Order):
     """One trial as the ledger has it."""
 
     id: int
-    case: str
-    round: int
-    key: str
-    config: str
-    hardware: str
-    code: str
-    data: str
-    steps: int
-    warmup_steps: int
     status: str
     reason: str
     directory: str
@@ -83,6 +74,14 @@ class Row:
     ended: float | None
     record: Mapping[str, Any] | None
     """what was measured; see results.py"""
+
+
+def _columns(kind: type[Order]) -> list[str]:
+    """Of the table, in the order of the fields; `case` is a word of SQL."""
+    return ["case_name" if field.name == "case" else field.name for field in fields(kind)]
+
+
+_SELECT = f"SELECT {', '.join(_columns(Row))} FROM trials"
 
 
 class AlreadyClaimed(OccupiedError):
@@ -119,13 +118,8 @@ class Ledger:
                 what = f"trial {earlier.id} of {order.case}, round {order.round}, is {earlier.status}"
                 do = f"wait for process {earlier.driver_pid}, or see what it does"
                 raise AlreadyClaimed(what, str(self._path), do)
-            columns = (
-                "case_name, round, key, config, hardware, code, data, steps, warmup_steps, status, driver_pid, began"
-            )
-            values = (
-                *(order.case, order.round, order.key, order.config, order.hardware, order.code, order.data),
-                *(order.steps, order.warmup_steps, "running", os.getpid(), time.time()),
-            )
+            columns = ", ".join([*_columns(Order), "status", "driver_pid", "began"])
+            values = (*(getattr(order, field.name) for field in fields(Order)), "running", os.getpid(), time.time())
             marks = ", ".join("?" for _ in values)
             cursor = self._database.execute(f"INSERT INTO trials ({columns}) VALUES ({marks})", values)
             number = int(cursor.lastrowid or 0)
@@ -133,13 +127,15 @@ class Ledger:
             self._database.execute("UPDATE trials SET directory = ? WHERE id = ?", (directory, number))
         return self.row(number)
 
-    def finish(self, number: int, status: str, reason: str, record: Mapping[str, Any] | None) -> None:
-        """How a running trial ended."""
+    def finish(
+        self, number: int, status: str, reason: str, record: Mapping[str, Any] | None, ended: float | None = None
+    ) -> None:
+        """How a running trial ended; now, where nobody knows better."""
         text = None if record is None else json.dumps(record)
         with self._transaction():
             sets = "status = ?, reason = ?, ended = ?, record = ?"
             where = "id = ? AND status = 'running'"
-            values = (status, reason, time.time(), text, number)
+            values = (status, reason, time.time() if ended is None else ended, text, number)
             changed = self._database.execute(f"UPDATE trials SET {sets} WHERE {where}", values).rowcount
         assert changed == 1, f"trial {number} was not running"
 
@@ -158,18 +154,18 @@ class Ledger:
 
     def rows(self) -> list[Row]:
         with self._errors():
-            return [_row(values) for values in self._database.execute("SELECT * FROM trials ORDER BY id")]
+            return [_row(values) for values in self._database.execute(f"{_SELECT} ORDER BY id")]
 
     def row(self, number: int) -> Row:
         with self._errors():
-            return _row(self._database.execute("SELECT * FROM trials WHERE id = ?", (number,)).fetchone())
+            return _row(self._database.execute(f"{_SELECT} WHERE id = ?", (number,)).fetchone())
 
     def close(self) -> None:
         self._database.close()
 
     def _find(self, key: str, round: int) -> Row | None:
         where = "key = ? AND round = ? AND status NOT IN (?, ?)"
-        found = self._database.execute(f"SELECT * FROM trials WHERE {where}", (key, round, *_APART)).fetchone()
+        found = self._database.execute(f"{_SELECT} WHERE {where}", (key, round, *_APART)).fetchone()
         return None if found is None else _row(found)
 
     def _remember(self, name: str, value: str) -> str:
@@ -213,6 +209,18 @@ class Ledger:
         return StorageError(f"the ledger cannot be used ({error})", where, do)
 
 
+def read_rows(path: Path) -> list[Row]:
+    """All trials of a ledger that somebody else may be writing; nothing is changed, and no lock is taken for long."""
+    try:
+        with contextlib.closing(
+            sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, timeout=30)
+        ) as database:
+            return [_row(values) for values in database.execute(f"{_SELECT} ORDER BY id")]
+    except sqlite3.Error as error:
+        do = "wait for whoever writes it, or name another directory with --out DIR"
+        raise UsageError(f"the ledger cannot be read ({error})", str(path), do) from error
+
+
 def differences(row: Row, order: Order) -> list[str]:
     """Why a result cannot stand for a trial of the same case, in words."""
     length = (row.steps, row.warmup_steps) != (order.steps, order.warmup_steps)
@@ -221,8 +229,9 @@ def differences(row: Row, order: Order) -> list[str]:
         "other code": row.code != order.code,
         "other data": row.data != order.data,
         "another length": length,
+        "other settings": row.config != order.config,
     }
-    return [name for name, differs in unlike.items() if differs] or ["other settings"]
+    return [name for name, differs in unlike.items() if differs] or ["another window or share of the machine"]
 
 
 def slug(case: str) -> str:
@@ -232,6 +241,6 @@ def slug(case: str) -> str:
 
 
 def _row(values: tuple[Any, ...]) -> Row:
-    named = dict(zip(Row.__dataclass_fields__, values, strict=True))
+    named = dict(zip((field.name for field in fields(Row)), values, strict=True))
     record = named.pop("record")
     return Row(**named, record=None if record is None else json.loads(record))

@@ -20,15 +20,16 @@ from paceline.sweep.evidence import RaceSettings, Verdict
 from paceline.sweep.fingerprint import Surroundings
 from paceline.sweep.ledger import Row
 from paceline.sweep.matrix import Case, Matrix
+from paceline.sweep.measured import Measured, from_record
 from paceline.sweep.plan import STEP_TIME, THROUGHPUT, Plan
 from paceline.sweep.ranking import Ranking
-from paceline.sweep.results import Measured, from_record
 
 SCHEMA = 1
 _WIDEST = 10.0
 _MAY_WIN = ("winner", "tied", "slower", "undecided")
 _COMMON = (
     "samples_per_s",
+    "units_per_s",
     "step_ms_p50",
     "step_ms_p90",
     "data_ms",
@@ -49,7 +50,7 @@ class Sweep:
     surroundings: Surroundings
     settings: RaceSettings
     unit: str
-    """what throughput counts: samples, or the steps of a script that does not tell more"""
+    """what throughput counts where trials tell no unit: samples, or the steps of a script that does not tell more"""
     argv: list[str]
 
 
@@ -73,7 +74,8 @@ def describe_sweep(
     ending: Ending,
 ) -> dict[str, Any]:
     """`counted` are the ids of the rows whose results the ranking is made of; `grid_repeats` those of the full grid."""
-    measured = {row.id: from_record(row.record) for row in rows if row.record is not None}
+    objective = sweep.plan.config.objective
+    measured = {row.id: from_record(row.record).for_objective(objective) for row in rows if row.record is not None}
     trials = [_trial(row, measured.get(row.id), sweep, row.id in counted) for row in rows]
     of_case: dict[str, list[Measured]] = {case.name: [] for case in sweep.matrix.cases}
     for row in rows:
@@ -83,6 +85,9 @@ def describe_sweep(
     cases = [_case(case, of_case[case.name], ranking.verdicts[case.name], places, sweep) for case in sweep.matrix.cases]
     cases.sort(key=lambda case: case["rank"])
     best = _best(cases)
+    # Samples or steps until a trial has told the recipe's own.
+    unit = next((measured[number].unit for number in sorted(counted) if number in measured), None) or sweep.unit
+    aim = _objective(sweep, unit)
     return {
         "v": SCHEMA,
         "state": ending.state,
@@ -97,17 +102,17 @@ def describe_sweep(
         "plan_file": str(sweep.plan.path),
         "axes": [{"name": name, "values": values} for name, values in sweep.matrix.axes.items()],
         "num_excluded": sweep.matrix.num_excluded,
-        "objective": _objective(sweep),
-        "unit": sweep.unit,
+        "objective": aim,
+        "unit": unit,
         "baseline": sweep.matrix.baseline,
         "winner": next((case["name"] for case in cases if case["verdict"] == "winner"), None),
         "best": best["name"] if best else None,
         "is_decided": ending.state == "finished" and _is_decided(cases),
-        "sentence": _sentence(cases, best, sweep, ending),
+        "sentence": _sentence(cases, best, aim, ending),
         "cases": cases,
         "trials": trials,
         "history": list(history),
-        "costs": _costs(rows, measured, of_case, sweep.settings.steps, grid_repeats),
+        "costs": _costs(rows, measured, counted, of_case, sweep.settings.steps, grid_repeats),
         "machine": dict(sweep.surroundings.machine),
         "hardware": dict(sweep.surroundings.hardware),
         "code": dict(sweep.surroundings.code) | {"git": sweep.surroundings.machine.get("git")},
@@ -119,9 +124,9 @@ def _is_metric(sweep: Sweep) -> bool:
     return sweep.settings.objective != THROUGHPUT
 
 
-def _objective(sweep: Sweep) -> dict[str, str]:
+def _objective(sweep: Sweep, unit: str) -> dict[str, str]:
     name = sweep.plan.config.objective
-    units = {THROUGHPUT: f"{sweep.unit}/s", STEP_TIME: "ms"}
+    units = {THROUGHPUT: f"{unit}/s", STEP_TIME: "ms"}
     return {
         "name": name,
         "unit": units.get(name, ""),
@@ -202,12 +207,13 @@ def _best(cases: Sequence[Mapping[str, Any]]) -> Mapping[str, Any] | None:
     return first if first is not None and first["verdict"] in _MAY_WIN and first["value"] is not None else None
 
 
-def _sentence(cases: Sequence[Mapping[str, Any]], best: Mapping[str, Any] | None, sweep: Sweep, ending: Ending) -> str:
+def _sentence(
+    cases: Sequence[Mapping[str, Any]], best: Mapping[str, Any] | None, objective: Mapping[str, str], ending: Ending
+) -> str:
     """The result in one sentence."""
     if best is None:
         statuses = sorted({case["verdict"] for case in cases if case["num_trials"]})
         return f"No case has a result ({', '.join(statuses)})." if statuses else "No trial has ended yet."
-    objective = _objective(sweep)
     amount = f"{_amount(best['value'])} {objective['unit'] or objective['name']}"
     does = "wins" if best["verdict"] == "winner" and ending.state == "finished" else "leads so far"
     text = f"{best['name']} {does} with {amount}"
@@ -232,16 +238,19 @@ def _amount(value: float) -> str:
 def _costs(
     rows: Sequence[Row],
     measured: Mapping[int, Measured],
+    counted: Collection[int],
     of_case: Mapping[str, Sequence[Measured]],
     steps: int,
     repeats: int,
 ) -> dict[str, Any]:
-    spent = sum(trial.device_s for trial in measured.values())
+    counting = [trial for number, trial in measured.items() if number in counted]
+    others = [trial for number, trial in measured.items() if number not in counted]
     return {
         "num_trials": len(rows),
         "num_interrupted": sum(row.status == "interrupted" for row in rows),
-        "device_s": spent,
-        "startup_s": sum(trial.startup_s for trial in measured.values()),
+        "device_s": sum(trial.device_s for trial in counting),
+        "other_device_s": sum(trial.device_s for trial in others),
+        "startup_s": sum(trial.startup_s for trial in counting),
         "wall_s": sum(row.ended - row.began for row in rows if row.ended is not None),
         "full_grid_device_s": _grid_cost(of_case, steps, repeats),
         "full_grid_repeats": repeats,

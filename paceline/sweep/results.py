@@ -8,16 +8,17 @@ A trial that failed has numbers as far as it got.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import math
 import statistics
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from paceline.errors import PacelineError
-from paceline.sweep.evidence import TrialResult
-from paceline.sweep.plan import STEP_TIME, THROUGHPUT
+from paceline.sweep.measured import Measured
+from paceline.sweep.plan import THROUGHPUT
 from paceline.telemetry.reader import Row, Run, read_run
 
 _MOST_LOSSES = 300
@@ -39,71 +40,6 @@ class TrialSpan:
         return self.warmup_steps + self.steps
 
 
-@dataclass(frozen=True)
-class Measured:
-    """What the run directory of one trial says; the record of the ledger."""
-
-    status: str
-    reason: str = ""
-    exit_code: int | None = None
-    last_step: int | None = None
-    duration_s: float = 0.0
-    device_s: float = 0.0
-    startup_s: float = 0.0
-    counted_steps: int = 0
-    samples_per_s: float | None = None
-    step_ms_p50: float | None = None
-    step_ms_p90: float | None = None
-    data_ms: float | None = None
-    memory_gib: float | None = None
-    rank_spread_ms: float | None = None
-    final_loss: float | None = None
-    samples: int | None = None
-    metric: float | None = None
-    metrics: dict[str, float] = field(default_factory=dict)
-    """of the last evaluation of the deciding split"""
-    windows: tuple[float, ...] = ()
-    window_step_ms: tuple[float, ...] = ()
-    losses: tuple[tuple[int, float], ...] = ()
-    world_size: int | None = None
-    choices: dict[str, dict[str, Any]] = field(default_factory=dict)
-    """key -> {"requested", "effective", "reason"} of what was chosen for it"""
-    tail: tuple[str, ...] = ()
-    """the last lines of a trial that failed"""
-
-    def to_record(self) -> dict[str, Any]:
-        return asdict(self)
-
-    def result(self, case: str, round: int) -> TrialResult:
-        """As the race wants it."""
-        return TrialResult(
-            case=case,
-            round=round,
-            status=self.status,
-            samples_per_s=self.samples_per_s,
-            step_ms_p50=self.step_ms_p50,
-            step_ms_p90=self.step_ms_p90,
-            memory_gib=self.memory_gib,
-            data_ms=self.data_ms,
-            rank_spread_ms=self.rank_spread_ms,
-            losses=self.losses,
-            windows=self.windows,
-            device_s=self.device_s,
-            startup_s=self.startup_s,
-            metric=self.metric,
-            steps=self.counted_steps,
-        )
-
-
-def from_record(record: Mapping[str, Any]) -> Measured:
-    """What `to_record` wrote, by this version or an older one."""
-    known = {name: record[name] for name in Measured.__dataclass_fields__ if name in record}
-    for name in ("windows", "window_step_ms", "tail"):
-        known[name] = tuple(known.get(name, ()))
-    known["losses"] = tuple((int(samples), float(loss)) for samples, loss in known.get("losses", ()))
-    return Measured(**known)
-
-
 def read_trial(
     root: Path,
     span: TrialSpan,
@@ -120,6 +56,7 @@ def read_trial(
     common: dict[str, Any] = {
         "duration_s": duration_s,
         "device_s": duration_s * num_devices,
+        "devices": num_devices,
         "startup_s": duration_s,
         "exit_code": exit_code,
     }
@@ -135,14 +72,12 @@ def read_trial(
         status, why = verdict, reason or why
     last = run.run.attempts[-1].step if run.run.attempts else None
     last = max((step for step in (last, rows[-1]["step"] if rows else None) if step is not None), default=None)
-    losses = _losses(rows)
-    evaluated = _last_evaluation(run)
     measured: dict[str, Any] = {
         "last_step": last,
         "final_loss": _number(rows[-1].get("loss")) if rows else None,
         "samples": rows[-1].get("samples") if rows else None,
-        "losses": losses,
-        "metrics": evaluated,
+        "losses": _losses(rows),
+        "metrics": _last_evaluation(run),
         "world_size": run.run.attempts[-1].world_size if run.run.attempts else None,
         "choices": _choices(run),
         "rank_spread_ms": _rank_spread(run, span.warmup_steps),
@@ -150,14 +85,9 @@ def read_trial(
     }
     if counted is not None:
         measured |= _pace(counted, span)
+        measured["unit"] = _unit(run) if measured["units_per_s"] is not None else None
         common["startup_s"] = max(0.0, counted.began - began)
-    if span.objective == STEP_TIME:
-        measured["metric"] = measured.get("step_ms_p50")
-    elif span.objective != THROUGHPUT:
-        measured["metric"] = evaluated.get(span.objective)
-        if status == "ok" and measured["metric"] is None:
-            status, why = "failed", f"no evaluation reported {span.objective}"
-    return Measured(status, why, **common, **measured)
+    return Measured(status, why, **common, **measured).for_objective(span.objective)
 
 
 @dataclass(frozen=True)
@@ -171,39 +101,40 @@ class _Counted:
 
 
 def _counted(rows: Sequence[Row], span: TrialSpan, began: float) -> _Counted | None:
-    before = [row for row in rows if row["step"] <= span.warmup_steps]
-    after = [row for row in rows if row["step"] > span.warmup_steps]
-    if before and after:
-        return _Counted(after, before[-1]["step"], before[-1]["time"], before[-1].get("samples") or 0)
+    after = [row for row in rows if row["step"] >= max(span.warmup_steps, 1)]
     if not after:
         return None
     first = after[0]
-    # No row ends with the warm-up: without one (warmup_steps=0) the first row's own time tells when it began.
-    if _is_number(first.get("step_ms")) and span.warmup_steps == 0:
+    if span.warmup_steps == 0 and _is_number(first.get("step_ms")):
+        # No row ends with the warm-up: the first row's own time tells when it began.
         steps = first.get("window_steps") or first["step"]
         start = max(began, first["time"] - steps * first["step_ms"] / 1000)
         return _Counted(after, first["step"] - steps, start, 0)
+    # The first row that ends after the warm-up, not the last one before its end: all that is counted comes after it.
     return _Counted(after[1:], first["step"], first["time"], first.get("samples") or 0) if after[1:] else None
 
 
 def _pace(counted: _Counted, span: TrialSpan) -> dict[str, Any]:
-    last = counted.rows[-1]
+    last, units = counted.rows[-1], _units(counted)
+    amounts = units or [(row.get("samples") or 0) for row in counted.rows]
+    first_amount = 0.0 if units else counted.samples
     windows: list[float] = []
     window_step_ms: list[float] = []
-    step, began, samples = counted.step, counted.began, counted.samples
-    for row in counted.rows:
+    step, began, amount = counted.step, counted.began, first_amount
+    for row, reached in zip(counted.rows, amounts, strict=True):
         if row["step"] - step < span.window and not (row is last and not windows):
             continue
         seconds, taken = row["time"] - began, row["step"] - step
         if seconds > 0:
-            windows.append(((row.get("samples") or 0) - samples) / seconds)
+            windows.append((reached - amount) / seconds)
             window_step_ms.append(seconds / taken * 1000)
-        step, began, samples = row["step"], row["time"], row.get("samples") or 0
+        step, began, amount = row["step"], row["time"], reached
     wall_s = last["time"] - counted.began
     done = (last.get("samples") or 0) - counted.samples
     found: dict[str, Any] = {
         "counted_steps": last["step"] - counted.step,
         "samples_per_s": done / wall_s if wall_s > 0 and done > 0 else None,
+        "units_per_s": units[-1] / wall_s if units and wall_s > 0 else None,
         "windows": tuple(windows),
         "window_step_ms": tuple(window_step_ms),
     }
@@ -211,6 +142,35 @@ def _pace(counted: _Counted, span: TrialSpan) -> dict[str, Any]:
         values = [row[name] for row in counted.rows if _is_number(row.get(name))]
         found[name] = statistics.fmean(values) if values else None
     return found
+
+
+def _units(counted: _Counted) -> list[float] | None:
+    """How many units had been done at the end of each row; None where none tells.
+
+    A row tells units and samples per second of its own time: their ratio is what a sample holds. Rows without times (a profiler or a
+    compiler was at work) hold what the others do.
+    """
+    held = [_units_per_sample(row) for row in counted.rows]
+    known = [ratio for ratio in held if ratio is not None]
+    if not known:
+        return None
+    usual = statistics.fmean(known)
+    reached, samples, found = 0.0, counted.samples, []
+    for row, ratio in zip(counted.rows, held, strict=True):
+        reached += (usual if ratio is None else ratio) * ((row.get("samples") or 0) - samples)
+        samples = row.get("samples") or 0
+        found.append(reached)
+    return found if reached > 0 else None
+
+
+def _units_per_sample(row: Row) -> float | None:
+    units, samples = _number(row.get("units_per_s")), _number(row.get("samples_per_s"))
+    return units / samples if units is not None and samples else None
+
+
+def _unit(run: Run) -> str:
+    plans = run.events_of("plan")
+    return str((plans[-1].get("unit") if plans else None) or "units")
 
 
 def _losses(rows: Sequence[Row]) -> tuple[tuple[int, float], ...]:
@@ -221,10 +181,27 @@ def _losses(rows: Sequence[Row]) -> tuple[tuple[int, float], ...]:
     known = [
         (int(row["samples"]), float(row["loss"]))
         for row in rows
-        if row.get("samples") is not None and isinstance(row.get("loss"), int | float) and math.isfinite(row["loss"])
+        if row.get("samples") is not None and isinstance(row.get("loss"), int | float)
     ]
     every = math.ceil(len(known) / _MOST_LOSSES) if known else 1
-    return tuple(known[every - 1 :: every])
+    # One that is not a number stays, whatever is left out: it is what the guard looks for.
+    chosen = (n % every == every - 1 or not math.isfinite(loss) for n, (_, loss) in enumerate(known))
+    return tuple(point for point, is_kept in zip(known, chosen, strict=True) if is_kept)
+
+
+def _divergence(rows: Sequence[Row]) -> str | None:
+    """Says it where the loss had become no number by the end, or was told and then no more: a script's `nan` may match no expression."""
+    told = [number for number, row in enumerate(rows) if isinstance(row.get("loss"), int | float)]
+    if not told:
+        return None
+    last = rows[told[-1]]
+    if not math.isfinite(last["loss"]):
+        return f"the loss is not a number at step {last['step']:,}"
+    widest = max((after - before for before, after in itertools.pairwise([-1, *told])), default=1)
+    # The last row may have been cut short, and a loss may be told in every fifth row alone.
+    if len(rows) - 1 - told[-1] > widest:
+        return f"the loss was told until step {last['step']:,} and no more"
+    return None
 
 
 def _status(run: Run, rows: Sequence[Row], counted: _Counted | None, span: TrialSpan) -> tuple[str, str]:
@@ -236,12 +213,13 @@ def _status(run: Run, rows: Sequence[Row], counted: _Counted | None, span: Trial
             return status, str(event["problems"][0]["what"])
     if run.run.state != "finished":
         return "failed", run.run.reason or run.run.state
-    if rows and rows[-1].get("loss") is not None and not math.isfinite(rows[-1]["loss"]):
-        return "diverged", f"the loss is not a number at step {rows[-1]['step']:,}"
+    divergence = _divergence(rows)
+    if divergence is not None:
+        return "diverged", divergence
     if counted is None:
         return "failed", f"it reported no step after the warm-up of {span.warmup_steps} steps"
-    # A script that tells every tenth step ends between two lines.
-    if rows[-1]["step"] < span.total and rows[-1]["step"] + (rows[-1].get("window_steps") or 1) <= span.total:
+    # A script that tells every tenth step ends between two lines, and may have begun with step 0.
+    if rows[-1]["step"] < span.total and rows[-1]["step"] + (rows[-1].get("window_steps") or 1) < span.total:
         return "failed", f"it ended by itself after step {rows[-1]['step']:,}; {span.total:,} were asked for"
     return "ok", ""
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from paceline.sweep.evidence import Assignment
 from paceline.sweep.journal import duration
 from paceline.sweep.ledger import Row
-from paceline.sweep.results import Measured
+from paceline.sweep.measured import Measured
 from paceline.sweep.trial import Slot, Trial
 from paceline.sweep.trial_settings import TrialPlan
 
@@ -27,7 +27,7 @@ class Running:
     num_devices: int
     said_at: float
     verdict: str | None = None
-    """what ended it, where that was not itself: timeout, interrupted"""
+    """what ended it, where that was not itself: timeout, diverged, interrupted"""
 
 
 def describe_progress(running: Running, unit: str) -> str:
@@ -47,7 +47,7 @@ def describe_progress(running: Running, unit: str) -> str:
 def describe_result(running: Running, measured: Measured, unit: str, objective: str) -> str:
     if measured.status not in ("ok", "stopped"):
         return f"trial {running.ordinal} {measured.status}: {running.assignment.case}: {measured.reason}"
-    pace = f"{measured.samples_per_s:,.0f} {unit}/s" if measured.samples_per_s else ""
+    pace = f"{measured.pace:,.0f} {measured.unit or unit}/s" if measured.pace else ""
     metric = f"{objective} {measured.metric:.4g}" if measured.metric is not None else ""
     words = "  ".join(filter(None, [pace, metric, f"{measured.duration_s:,.1f} s"]))
     return f"trial {running.ordinal} {measured.status}: {words}"

@@ -12,10 +12,10 @@ from typing import Any, Protocol
 
 from paceline.sweep.evidence import Assignment, RaceSettings, TrialResult, Verdict
 from paceline.sweep.ledger import Row
+from paceline.sweep.measured import Measured
 from paceline.sweep.outcome import Ending, Sweep, describe_sweep
 from paceline.sweep.power import say_power
 from paceline.sweep.ranking import Ranking
-from paceline.sweep.results import Measured
 
 
 class Race(Protocol):
@@ -60,7 +60,7 @@ class Scoreboard:
             for name, new in self._verdicts.items()
             if before[name].verdict != new.verdict
         ]
-        value = measured.metric if measured.metric is not None else measured.samples_per_s
+        value = measured.metric if measured.metric is not None else measured.pace
         self._history.append(
             {
                 "time": row.ended,

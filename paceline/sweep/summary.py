@@ -31,6 +31,8 @@ def render_summary(described: Mapping[str, Any]) -> str:
     full = costs["full_grid_device_s"]
     against = f"; the full grid ({costs['full_grid_repeats']} repeats) would take about {full:,.0f}" if full else ""
     lines += ["", "## Cost", "", f"{costs['num_trials']} trials, {costs['device_s']:,.0f} device-seconds{against}."]
+    if costs["other_device_s"]:
+        lines.append(f"{costs['other_device_s']:,.0f} more went into trials that do not count.")
     if costs["num_interrupted"]:
         lines.append(f"{costs['num_interrupted']} of them were interrupted and count for nothing.")
     if described["best"] is not None:

@@ -54,6 +54,9 @@ def _write_report(root: Path, *, is_owned: bool) -> None:
 def _write_best(sweep: Sweep, described: Described) -> None:
     name = described["best"]
     if name is None:
+        # What an earlier start wrote was of trials that do not count any more.
+        for file in ("best.yaml", "best_config.json"):
+            (sweep.root / file).unlink(missing_ok=True)
         return
     case = sweep.matrix.case(name)
     row = next(entry for entry in described["cases"] if entry["name"] == name)
@@ -114,7 +117,10 @@ def _per_run(described: Described, axes: Sequence[str], values: Mapping[str, Des
     for trial in described["trials"]:
         if not trial["is_counted"]:
             continue
-        windows = trial.get("windows") or ()
+        # Windows are in the recipe's unit, these columns in samples.
+        pace, samples_per_s = trial.get("units_per_s"), trial.get("samples_per_s")
+        scale = samples_per_s / pace if pace and samples_per_s else 1.0
+        windows = [rate * scale for rate in trial.get("windows") or ()]
         rows.append(
             {
                 "trial": trial["trial"],

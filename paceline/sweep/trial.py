@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import math
 import os
 import signal
 import subprocess
@@ -20,6 +21,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import psutil
 
@@ -53,10 +55,14 @@ class Trial:
         self.log = log
         self.mark = mark
         self.began = time.time()
+        self._started_at = time.monotonic()
         self.ended: float | None = None
         self.step: int | None = None
         self.samples_per_s: float | None = None
         self.first_step_at: float | None = None
+        self.broke_at: int | None = None
+        """the step from which on its loss was not a number, in two rows that follow each other"""
+        self._is_broken = False
         self._asked_at: float | None = None
         self._kills = _memory_kills()
         self._layout = RunLayout(root)
@@ -88,6 +94,11 @@ class Trial:
         return code
 
     @property
+    def age_s(self) -> float:
+        """Since its start, whatever becomes of the machine's clock."""
+        return time.monotonic() - self._started_at
+
+    @property
     def saw_memory_killer(self) -> bool:
         """Whether the kernel has killed a process for want of memory since the beginning, somewhere on this machine."""
         return _memory_kills() > self._kills
@@ -107,6 +118,15 @@ class Trial:
         for row in self._metrics.rows():
             rate = row.get("samples_per_s")
             self.samples_per_s = rate if isinstance(rate, float) else self.samples_per_s
+            self._look_at_loss(row)
+
+    def _look_at_loss(self, row: dict[str, Any]) -> None:
+        loss, was_broken = row.get("loss"), self._is_broken
+        if isinstance(loss, int | float):
+            self._is_broken = not math.isfinite(loss)
+            # One alone may be a step that was left out (train.nonfinite=skip).
+            if was_broken and self._is_broken and self.broke_at is None:
+                self.broke_at = row["step"]
 
     @property
     def asked_s(self) -> float | None:

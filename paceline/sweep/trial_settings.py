@@ -1,4 +1,4 @@
-"""What makes a case a trial: its length, no evaluations and no checkpoints unless the plan wants them, a seed per round.
+"""What makes a case a trial: its length, no evaluations and no checkpoints unless the plan wants them, a seed.
 
 plan_trial(case, plan, Assignment("bucket_mb=25", round=2, steps=280), reference_batch=256)
 -> TrialPlan(job=…, settings={"train.max_steps": 300, "checkpoint.enabled": False, …}, span=…)
@@ -61,7 +61,9 @@ def plan_trial(case: Case, plan: Plan, assignment: Assignment, reference_batch: 
 
 def _settings(case: Case, plan: Plan, assignment: Assignment, span: TrialSpan) -> Mapping[str, Any]:
     log_every = math.gcd(span.warmup_steps, span.window, _LOG_EVERY) if span.warmup_steps else 1
-    seed = case.job.config.run.seed + assignment.round - 1
+    # Paces are compared beside losses on the very same samples; a metric's repeats must not be the same training over again.
+    is_pace = plan.config.objective in (THROUGHPUT, STEP_TIME)
+    seed = case.job.config.run.seed + (0 if is_pace else assignment.round - 1)
     common: dict[str, Any] = {
         "train.max_steps": span.total,
         "telemetry.log_every": min(log_every, span.total),
@@ -74,12 +76,11 @@ def _settings(case: Case, plan: Plan, assignment: Assignment, span: TrialSpan) -
     schedule = case.job.config.train.schedule
     if schedule.kind in ("linear", "cosine") or schedule.warmup_steps >= span.total:
         # The same for short and whole trials, or their losses could not be compared at as many samples.
-        is_pace = config.objective in (THROUGHPUT, STEP_TIME)
         whole = max(span.total, config.steps) if is_pace else span.total
         common["train.schedule.horizon"] = max(whole, schedule.warmup_steps + 1)
     if case.placement.world_size > 1:
         common["telemetry.timing_ranks"] = "all"
-    if config.objective in (THROUGHPUT, STEP_TIME):
+    if is_pace:
         common["evaluate.max_samples"] = 1
     known = describe(type(case.job.config))
     return {name: value for name, value in common.items() if name in known}

@@ -98,6 +98,17 @@ def test_two_cases_then_a_third_and_then_other_code(place: Place, capsys: pytest
     assert counted == [4, 5]
 
 
+def test_another_objective_reads_the_same_trials_anew(place: Place) -> None:
+    script = place.path / "fake.py"
+    script.write_text(script.read_text().replace("loss {loss}", "loss {loss} up {speed} down {9 - speed}"))
+    place.write(lambda text: text.replace("samples: ", r"up: 'up (\d+)', down: 'down (\d+)', samples: "))
+    assert place.sweep("objective=up", "direction=max") == 0
+    assert [case["metric"] for case in read(place)["cases"]] == [4.0, 1.0]  # type: ignore[attr-defined]
+    assert place.sweep("objective=down", "direction=max") == 0
+    assert len(ledger_rows(place)) == 2
+    assert {trial["metric"] for trial in read(place)["trials"]} == {5.0, 8.0}  # type: ignore[attr-defined]
+
+
 @pytest.mark.slow
 def test_every_way_to_fail_is_a_result_and_leaves_no_process(place: Place) -> None:
     hows = "[well,fails,memory,diverges,short,forks,deaf,silent]"
@@ -137,6 +148,8 @@ def kill_and_start_again(place: Place, num_trials: int, num_kills: int, seed: in
     rows = ledger_rows(place)
     good = [row for row in rows if row["status"] == "ok"]
     assert len(good) == num_trials
+    lost = [row for row in rows if row["status"] == "interrupted"]
+    assert all(row["record"]["duration_s"] == row["ended"] - row["began"] for row in lost)  # type: ignore[index, operator]
     assert len({(row["key"], row["round"]) for row in good}) == num_trials
     assert {row["status"] for row in rows} <= {"ok", "interrupted"}
     assert len({row["directory"] for row in rows}) == len(rows)
@@ -184,6 +197,32 @@ def test_a_second_driver_is_refused_and_ctrl_c_leaves_a_valid_summary(
     assert [row["status"] for row in ledger_rows(place)] == ["interrupted"]
     assert "goes on where it was" in (place.path / "started.log").read_text()
     assert marked(place) == []
+
+
+def test_a_trial_whose_loss_breaks_is_ended_there_and_one_killed_for_memory_is_tried_once_more(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script = place.path / "fake.py"
+    broken = script.read_text().replace('if how == "diverges" and step == 30', 'if how == "never"')
+    script.write_text(
+        broken.replace(
+            'if how == "short"', 'if how == "killed" and step == 15: os.kill(os.getpid(), 9)\n    if how == "short"'
+        )
+    )
+    monkeypatch.setattr("paceline.sweep.trial.Trial.saw_memory_killer", True)
+    place.write(lambda text: text.replace("params.speed: [1, 4]", "params.how: [diverges, killed]"))
+    place.write(lambda text: text.replace("steps: 30", "steps: 30000"))
+    assert place.sweep("trial_timeout_s=60", "slots=2") == 4
+    found = {str(row["case"]): [] for row in ledger_rows(place)}  # type: dict[str, list[tuple[object, str]]]
+    for row in ledger_rows(place):
+        found[str(row["case"])].append((row["status"], str(row["reason"])))
+    ((status, reason),) = found["how=diverges"]
+    assert status == "diverged"
+    assert reason.endswith("; it was ended there")
+    first, second = found["how=killed"]
+    assert first == ("interrupted", "the kernel's out-of-memory killer was at work meanwhile")
+    assert second[0] == "oom"
+    assert "signal 9; twice, the kernel's" in second[1]
 
 
 @pytest.mark.slow

@@ -10,6 +10,7 @@ import pytest
 from paceline.errors import UsageError
 from paceline.recipes.job import Job, load_job
 from paceline.sweep.fingerprint import config_digest, describe_surroundings, trial_key
+from paceline.sweep.results import TrialSpan
 
 
 def script(*words: str) -> Job:
@@ -35,12 +36,17 @@ def test_where_it_lies_and_what_it_is_called_is_no_matter(place: Path) -> None:
 def test_another_machine_length_or_data_is_another_trial(place: Path) -> None:
     job = load_job("sasrec", environ={})
     here = describe_surroundings([job])
-    key = trial_key(job, here, "data", 10, 2)
-    assert key == trial_key(job, describe_surroundings([job]), "data", 10, 2)
+    span, share = TrialSpan(2, 10, 5), [1, 8, 2, 0]
+    key = trial_key(job, here, "data", span, share)
+    assert key == trial_key(job, describe_surroundings([job]), "data", replace(span, objective="hr_10"), share)
     there = replace(here, hardware=dict(here.hardware) | {"memory_gib": 1})
     newer = replace(here, code=dict(here.code) | {"digest": "x"})
-    others = [(there, "data", 10, 2), (newer, "data", 10, 2), (here, "other", 10, 2), (here, "data", 11, 2)]
-    assert len({key, *(trial_key(job, *other) for other in others)}) == 5
+    others = [
+        *((there, "data", span, share), (newer, "data", span, share), (here, "other", span, share)),
+        *((here, "data", replace(span, steps=11), share), (here, "data", replace(span, window=4), share)),
+        (here, "data", span, [4, 2, 2, 0]),
+    ]
+    assert len({key, *(trial_key(job, *other) for other in others)}) == 7
 
 
 def test_a_script_counts_by_the_content_of_the_files_that_its_words_name(place: Path) -> None:

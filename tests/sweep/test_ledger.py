@@ -62,6 +62,7 @@ def test_what_makes_a_result_of_another_kind_is_named(tmp_path: Path) -> None:
     assert differences(row, replace(ORDER, hardware="x", code="y")) == ["other hardware", "other code"]
     assert differences(row, replace(ORDER, steps=11)) == ["another length"]
     assert differences(row, replace(ORDER, config="x")) == ["other settings"]
+    assert differences(row, replace(ORDER, key="x")) == ["another window or share of the machine"]
     ledger.close()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +12,10 @@ from paceline.sweep.evidence import RaceSettings, Verdict
 from paceline.sweep.fingerprint import Surroundings
 from paceline.sweep.ledger import Row
 from paceline.sweep.matrix import build_matrix
+from paceline.sweep.measured import Measured
 from paceline.sweep.outcome import Ending, Sweep, describe_sweep
 from paceline.sweep.plan import load_plan
 from paceline.sweep.ranking import Ranking
-from paceline.sweep.results import Measured
 from paceline.sweep.tables import write_outputs
 
 
@@ -27,15 +28,22 @@ def sweep(tmp_path: Path) -> Sweep:
     return Sweep(plan, build_matrix(plan), tmp_path, surroundings, RaceSettings(steps=280), "samples", ["paceline"])
 
 
-def describe(sweep: Sweep, verdicts: list[Verdict], state: str = "finished", status: str = "ok") -> dict[str, Any]:
+def describe(
+    sweep: Sweep,
+    verdicts: list[Verdict],
+    state: str = "finished",
+    status: str = "ok",
+    counted: Collection[int] = (1, 2, 3),
+    **more: Any,
+) -> dict[str, Any]:
     names = [case.name for case in sweep.matrix.cases]
-    measured = Measured(status, samples_per_s=10.0, duration_s=4, device_s=8, startup_s=1, counted_steps=140)
+    measured = Measured(status, samples_per_s=10.0, duration_s=4, device_s=8, startup_s=1, counted_steps=140, **more)
     rows = [
-        Row(n, name, 1, "k" * 64, "c", "h" * 64, "o" * 64, "d", 280, 20, status, "", f"trials/{n}", 1, 1.0, 5.0, measured.to_record())
+        Row(name, 1, "k" * 64, "c", "h" * 64, "o" * 64, "d", 280, 20, n, status, "", f"trials/{n}", 1, 1.0, 5.0, measured.to_record())
         for n, name in enumerate(names, 1)
     ]  # fmt: skip
     ranking = Ranking(tuple(names), dict(zip(names, verdicts, strict=True)), names[0], (), (), None)
-    return describe_sweep(sweep, rows, {1, 2, 3}, ranking, 3, [], Ending(state))
+    return describe_sweep(sweep, rows, counted, ranking, 3, [], Ending(state))
 
 
 def test_the_sentence_claims_what_is_decided_and_no_more(sweep: Sweep) -> None:
@@ -53,6 +61,13 @@ def test_the_sentence_claims_what_is_decided_and_no_more(sweep: Sweep) -> None:
     assert nothing["sentence"] == "No case has a result (failed)."
 
 
+def test_the_unit_is_what_the_trials_tell(sweep: Sweep) -> None:
+    found = describe(sweep, [Verdict("winner", 1200.0)] * 3, units_per_s=1200.0, unit="items")
+    assert (found["unit"], found["objective"]["unit"]) == ("items", "items/s")
+    assert "with 1,200 items/s" in found["sentence"]
+    assert (found["cases"][0]["units_per_s"], found["cases"][0]["samples_per_s"]) == (1200.0, 10.0)
+
+
 def test_an_interval_from_nothing_to_everything_is_not_shown(sweep: Sweep) -> None:
     found = describe(
         sweep, [Verdict("winner", 5.0, 1e-6, 1e12), Verdict("slower", 4.0, 3.0, 5.0), Verdict("undecided")]
@@ -67,6 +82,11 @@ def test_costs_are_those_that_were_seen_and_the_grids_follow_from_them(sweep: Sw
     assert costs["full_grid_device_s"] == pytest.approx(3 * 3 * (2 + 12))
 
 
+def test_what_does_not_count_is_a_cost_of_its_own(sweep: Sweep) -> None:
+    costs = describe(sweep, [Verdict("winner", 5.0)] * 3, counted={1})["costs"]
+    assert (costs["device_s"], costs["other_device_s"], costs["startup_s"]) == (8, 16, 1)
+
+
 def test_everything_can_be_written_and_without_a_best_case_there_is_no_configuration(sweep: Sweep) -> None:
     described = describe(sweep, [Verdict("failed")] * 3, status="failed")
     write_outputs(sweep, described)
@@ -75,3 +95,5 @@ def test_everything_can_be_written_and_without_a_best_case_there_is_no_configura
     assert not {"best.yaml", "best_config.json"} & names
     write_outputs(sweep, describe(sweep, [Verdict("winner", 5.0)] * 3))
     assert (sweep.root / "best.yaml").read_text().startswith("# micro_batch=8 wins")
+    write_outputs(sweep, described)
+    assert not {"best.yaml", "best_config.json"} & {path.name for path in sweep.root.iterdir()}

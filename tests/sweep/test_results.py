@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from paceline.sweep.results import Measured, TrialSpan, from_record, read_trial
+from paceline.sweep.measured import Measured, from_record
+from paceline.sweep.results import TrialSpan, read_trial
 from paceline.telemetry.events import EventLog
 from paceline.telemetry.layout import RunLayout
 from paceline.telemetry.run_file import Attempt, RunFile
@@ -124,3 +125,73 @@ def test_a_validation_metric_is_that_of_the_deciding_split_and_its_absence_is_a_
     found = read(tmp_path / "r", TrialSpan(20, 40, 20, "hr_10"))
     assert (found.status, found.reason) == ("failed", "no evaluation reported hr_10")
     assert read(tmp_path / "r", TrialSpan(20, 40, 20, "step_ms_p50")).metric == pytest.approx(100)
+
+
+def test_losses_that_are_no_numbers_are_kept_whatever_is_left_out(tmp_path: Path) -> None:
+    lines = rows([1] * 700)
+    lines[100]["loss"] = float("inf")
+    write_run(tmp_path / "r", lines)
+    found = read(tmp_path / "r", TrialSpan(20, 6980, 20))
+    assert found.status == "ok"
+    assert (8 * 1010, float("inf")) in found.losses
+    assert len(found.losses) < 300
+
+
+@pytest.mark.parametrize(
+    ("told", "status"),
+    [
+        ({1, 2, 3}, "diverged"),
+        ({1, 2, 3, 4, 5}, "ok"),  # the last row was cut short
+        ({2, 4}, "ok"),  # each second row tells it
+        (set[int](), "ok"),  # nobody ever told it
+    ],
+)
+def test_a_loss_that_was_told_and_then_no_more_diverged(tmp_path: Path, told: set[int], status: str) -> None:
+    write_run(tmp_path / "r", [row | ({} if n in told else {"loss": None}) for n, row in enumerate(rows([1] * 6), 1)])
+    found = read(tmp_path / "r")
+    assert found.status == status
+    if status == "diverged":
+        assert found.reason == "the loss was told until step 30 and no more"
+
+
+def test_throughput_is_in_the_recipes_unit_where_it_tells_one(tmp_path: Path) -> None:
+    lines = rows([1] * 6)
+    for number, row in enumerate(lines):
+        # The second half's samples are five times as long; one row has no times.
+        row |= {"samples_per_s": 7.0, "units_per_s": 70.0 if number < 4 else 350.0} if number != 2 else {}
+    layout = write_run(tmp_path / "r", lines)
+    events = EventLog(layout.events, "rank 0", 1)
+    events.write("plan", unit="items", start_step=0)
+    events.close()
+    found = read(tmp_path / "r")
+    assert found.unit == "items"
+    assert found.samples_per_s == pytest.approx(80)
+    assert found.windows[1] == pytest.approx(80 * 50)
+    # 80 samples a row: of the usual 110 / 3 units in the row that does not tell, of 10, of 50, of 50.
+    assert found.units_per_s == pytest.approx(80 * (110 / 3 + 10 + 50 + 50) / 4)
+    assert found.result("a", 1).samples_per_s == found.units_per_s
+    assert found.result("a", 1).devices == 2
+
+
+def test_counting_begins_after_the_warm_up_and_a_script_that_counts_from_zero_ends_a_line_early(tmp_path: Path) -> None:
+    lines = [row | {"step": row["step"] + 1} for row in rows([1] * 6)]
+    write_run(tmp_path / "r", lines)
+    found = read(tmp_path / "r")
+    assert (found.status, found.counted_steps) == ("ok", 40)
+    assert found.startup_s == pytest.approx(5 + 1)
+    write_run(tmp_path / "s", lines[2:])
+    assert read(tmp_path / "s").counted_steps == 30
+    write_run(tmp_path / "zero", rows([1] * 5))
+    assert read(tmp_path / "zero").status == "ok"
+    write_run(tmp_path / "short", rows([1] * 4))
+    assert read(tmp_path / "short").status == "failed"
+
+
+def test_another_objective_reads_another_number_of_the_same_record() -> None:
+    both = Measured("ok", metrics={"ndcg_10": 0.3, "hr_10": 0.5}, metric=0.3, step_ms_p50=7.0)
+    assert both.for_objective("hr_10").metric == 0.5
+    assert both.for_objective("step_ms_p50").metric == 7.0
+    assert both.for_objective("throughput").metric is None
+    missing = both.for_objective("auc")
+    assert (missing.status, missing.reason) == ("failed", "no evaluation reported auc")
+    assert from_record(missing.to_record()).for_objective("hr_10").status == "ok"

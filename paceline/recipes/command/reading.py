@@ -10,6 +10,7 @@ beside it.
 from __future__ import annotations
 
 import contextlib
+import math
 import re
 import statistics
 from typing import Any
@@ -19,6 +20,9 @@ from paceline.config.sections import RunConfig
 from paceline.recipes.command.words import READABLE, own_metrics, samples_per_step
 from paceline.telemetry.layout import RunLayout
 from paceline.telemetry.tables import METRICS_COLUMNS, VALIDATION_COLUMNS, Table
+
+_COUNTS = ("step", "epoch", "samples")
+_NOT_FINITE = re.compile(r"(?<![\w.])[+-]?(?:nan|inf(?:inity)?)(?![\w.])", re.IGNORECASE)
 
 
 class LineReader:
@@ -35,6 +39,8 @@ class LineReader:
         self._validation = Table(layout.validation, (*VALIDATION_COLUMNS, *own, "time")) if own else None
         self._own = frozenset(own)
         self.step = 0
+        self.loss: float | None = None
+        """the last one that was told"""
         self._values: dict[str, float] = {}
         """what the lines have told of the step that is under way"""
         self._step_times: list[float] = []
@@ -47,10 +53,10 @@ class LineReader:
         """Takes one line; the step it told, if it told one."""
         found: dict[str, float] = {}
         for name, pattern in self._patterns.items():
-            match = pattern.search(line)
-            if match is not None and match[1] is not None:
-                with contextlib.suppress(ValueError):
-                    found[name] = float(match[1].replace(",", ""))
+            value = _read_number(pattern, line)
+            if value is not None and (math.isfinite(value) or name not in _COUNTS):
+                found[name] = value
+        self.loss = found.get("loss", self.loss)
         step = found.pop("step", None)
         if step is not None and int(step) != self.step:
             self._close_step()
@@ -71,10 +77,6 @@ class LineReader:
             if table is not None:
                 table.close()
 
-    @property
-    def loss(self) -> float | None:
-        return self._values.get("loss")
-
     def _samples(self) -> int | None:
         told = self._values.get("samples")
         if told is not None:
@@ -85,7 +87,9 @@ class LineReader:
         """The step is over: another one has begun. Writes a row where enough of them have gone by."""
         last_step = self._last[0] if self._last is not None else 0
         is_new = self._metrics is not None and self.step > last_step
-        if not is_new or (self.step - last_step < self._log_every and not is_last and self._last is not None):
+        # Rows end with multiples, as those of other runs do, so that one of them ends with the warm-up of a trial.
+        is_due = self._last is None or self.step // self._log_every > last_step // self._log_every
+        if not is_new or not (is_due or is_last):
             return
         assert self._metrics is not None
         samples = self._samples()
@@ -117,3 +121,17 @@ class LineReader:
         if "samples_per_s" in row:
             times["samples_per_s"] = row["samples_per_s"]
         return times
+
+
+def _read_number(pattern: re.Pattern[str], line: str) -> float | None:
+    """What the expression finds in the line; also `nan` and `inf`, where one that knows digits alone would find a number."""
+    match = pattern.search(line)
+    if match is not None and match[1] is not None:
+        with contextlib.suppress(ValueError):
+            return float(match[1].replace(",", ""))
+        return None
+    for word in _NOT_FINITE.finditer(line):
+        match = pattern.search(f"{line[: word.start()]}1.0{line[word.end() :]}")
+        if match is not None and match.start(1) == word.start():
+            return float(word[0])
+    return None

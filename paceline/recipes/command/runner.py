@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import math
 import os
 import selectors
 import signal
@@ -172,7 +173,7 @@ class Runner:
             self._events.write("end", state=state, reason=self._asked, step=step)
             return 0
         loss = self._lines.loss
-        if code == 0 and loss is not None and loss != loss:
+        if code == 0 and loss is not None and not math.isfinite(loss):
             what = f"the script ended with a loss that is not a number (step {self._lines.step})"
             return self._fail(NonFiniteError(what, str(self._layout.log(0)), "lower its learning rate"))
         if code == 0:

@@ -73,3 +73,12 @@ def test_ctrl_c_ends_it_and_everything_below(words: list[str], tmp_path: Path) -
     assert child.wait(30) == 130
     run = read_run(tmp_path / "r")
     assert (run.run.state, run.run.reason) == ("stopped", "ctrl_c")
+
+
+@pytest.mark.parametrize("value", ["inf", "nan"])
+def test_a_script_that_ends_without_a_finite_loss_has_failed(
+    words: list[str], value: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("x.py").write_text(f"print('iter 1 loss 2.0'); print('iter 2 loss {value}'); print('iter 3')")
+    assert run_command(["train", *words, "command.params={steps: 3, code: 0}"]) == 4
+    assert "a loss that is not a number" in capsys.readouterr().err

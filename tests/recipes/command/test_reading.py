@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import pytest
@@ -38,13 +39,13 @@ def test_rows_are_made_of_steps_and_wall_time(tmp_path: Path) -> None:
     lines = [f"iter {step} | loss {1 / step} | {step}.5 ms" for step in range(1, 6)]
     layout = feed(tmp_path, ["hello", *lines, "acc 0.75", "bye"], config())
     rows = read_table(layout.metrics)
-    assert [row["step"] for row in rows] == [1, 3, 5]
-    assert [row["samples"] for row in rows] == [8, 24, 40]
-    assert [row["window_steps"] for row in rows] == [1, 2, 2]
-    assert rows[1]["loss"] == 1 / 3
-    assert rows[1]["samples_per_s"] == pytest.approx(16 / 2)
-    assert rows[1]["step_ms"] == pytest.approx(1000)
-    assert rows[1]["step_ms_p50"] == pytest.approx(3.0)
+    assert [row["step"] for row in rows] == [1, 2, 4, 5]
+    assert [row["samples"] for row in rows] == [8, 16, 32, 40]
+    assert [row["window_steps"] for row in rows] == [1, 1, 2, 1]
+    assert rows[2]["loss"] == 1 / 4
+    assert rows[2]["samples_per_s"] == pytest.approx(16 / 2)
+    assert rows[2]["step_ms"] == pytest.approx(1000)
+    assert rows[2]["step_ms_p50"] == pytest.approx(4.0)
     assert rows[0]["samples_per_s"] is None
     (evaluated,) = read_table(layout.validation)
     assert (evaluated["step"], evaluated["accuracy"], evaluated["split"]) == (5, 0.75, "validation")
@@ -75,3 +76,28 @@ def test_what_the_script_tells_of_samples_counts_and_steps_do_where_nobody_tells
 def test_a_script_that_is_read_by_nothing_leaves_no_table(tmp_path: Path) -> None:
     layout = feed(tmp_path, ["iter 1"], config("command.metrics={}"))
     assert not layout.metrics.exists()
+
+
+def test_a_loss_that_is_not_a_number_is_read_by_an_expression_of_digits(tmp_path: Path) -> None:
+    metrics = (
+        r"command.metrics={step: 'iter (\d+)', loss: 'loss ([\d.]+)', samples: 'seen (\d+)', accuracy: 'acc ([\d.]+)'}"
+    )
+    layout = RunLayout(tmp_path)
+    reader = LineReader(layout, 1, config(metrics, "telemetry.log_every=1"))
+    said = [
+        "iter 1 loss 2.5 nan",
+        "iter 2 | loss nan | acc 0.5",
+        "iter 3 loss Inf",
+        "iter nan loss -inf",
+        "nan loss",
+        "seen nan",
+    ]
+    for number, line in enumerate(said):
+        reader.read(line, 100.0 + number)
+    assert reader.loss == -math.inf
+    reader.close()
+    losses = [row["loss"] for row in read_table(layout.metrics)]
+    assert losses[0] == 2.5
+    assert math.isnan(losses[1])
+    assert losses[2:] == [-math.inf]
+    assert [row["accuracy"] for row in read_table(layout.validation)] == [0.5]
