@@ -24,13 +24,14 @@ from __future__ import annotations
 import math
 import random
 import statistics
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from paceline.sweep.comparison import compare
 from paceline.sweep.evidence import ENDED, Assignment, RaceSettings, TrialResult, Verdict
 from paceline.sweep.power import LEAST_REPEATS, repeats_for
-from paceline.sweep.ranking import TRIES, Ranking, rank_cases
+from paceline.sweep.ranking import TRIES, Ranking, rank_cases, value_of
 
 _FIRST_SHARE = 5
 """of a whole trial: the first round"""
@@ -187,22 +188,22 @@ class Racer:
         return self._round(number, self.settings.steps, running, {}, why) if running else None
 
     def _is_hopeless(self, case: str) -> bool:
-        """It does not fit, or has failed twice and never ended."""
-        statuses = [result.status for result in self.results() if result.case == case]
-        ended = any(status in ENDED for status in statuses)
-        return "oom" in statuses or (not ended and len(statuses) >= TRIES)
+        """It does not fit, or was tried twice and has no number."""
+        own = [result for result in self.results() if result.case == case]
+        has_number = any(r.status in ENDED and value_of(r, self.settings) is not None for r in own)
+        return any(r.status == "oom" for r in own) or (not has_number and len(own) >= TRIES)
 
     def _plan_race(self) -> Round | None:
         number, settings = len(self.rounds) + 1, self.settings
         if number == 1:
             steps = self._whole_windows(settings.steps / _FIRST_SHARE)
             return self._round(1, steps, self.cases, {self.baseline: settings.steps}, "every case, a short trial")
+        if number > _MOST_LOOKS:
+            return None
         ranking = self.ranking()
         if ranking.comparison is None or ranking.leader is None:
             retry = self._retry(ranking)
-            return self._round(number, settings.steps, retry, {}, "failed, once more") if retry else None
-        if number > _MOST_LOOKS:
-            return None
+            return self._round(number, settings.steps, retry, {}, "no number yet, once more") if retry else None
         again = self._second_chance(ranking, number)
         if again:
             # The leader runs with them, or nobody would know what the round did to them.
@@ -214,7 +215,7 @@ class Racer:
         if len(running) > 1:
             why = f"{len(ranking.contenders) + 1} of {len(self.cases)} may still win, {len(running)} run"
             return self._round(number, settings.steps, running, {}, why)
-        if not self._is_confirmed(ranking.leader):
+        if not self._is_confirmed(ranking.leader) and not self._ran_alone(ranking.leader):
             why = "the leader, a whole trial before it wins"
             return self._round(number, settings.steps, [ranking.leader], {}, why)
         return None
@@ -267,14 +268,24 @@ class Racer:
         return [*running, *retry]
 
     def _retry(self, ranking: Ranking) -> list[str]:
-        """Cases that failed once and have no numbers yet: accidents happen."""
+        """Cases that failed once, or ended without a number: accidents happen, but not for ever."""
         known = ranking.comparison.effects if ranking.comparison else {}
-        return [c for c in self.cases if c not in known and ranking.verdicts[c].verdict == "undecided"]
+        tried = Counter(result.case for result in self.results())
+        waiting = [case for case in self.cases if case not in known and tried[case] < TRIES]
+        return [case for case in waiting if ranking.verdicts[case].verdict == "undecided"]
 
     def _is_confirmed(self, case: str) -> bool:
-        """It was seen over a whole trial."""
-        ended = [r for r in self.results() if r.case == case and r.status in ENDED]
-        return any((r.steps or self._assigned(r)) >= self.settings.steps for r in ended)
+        """A whole trial was asked of it and ended well.
+
+        What was asked counts, not the steps that were counted: a script that tells every 50th step has fewer of those, and so
+        has a larger batch at equal samples.
+        """
+        ended = [r for r in self.results() if r.case == case and r.status == "ok"]
+        return any(self._assigned(r) >= self.settings.steps for r in ended)
+
+    def _ran_alone(self, case: str) -> bool:
+        """A round was spent on confirming it: if that did not help, another will not."""
+        return any([trial.case for trial in planned.trials] == [case] for planned in self.rounds)
 
     def _assigned(self, result: TrialResult) -> int:
         trials = self.rounds[result.round - 1].trials

@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 from paceline.sweep.comparison import Comparison, Observation, compare
 from paceline.sweep.evidence import ENDED, RaceSettings, TrialResult, Verdict
 from paceline.sweep.guard import Curve, Quality, compare_losses, mean_curve
+from paceline.sweep.scale import Scale, choose_scale
 
 _EXCLUDED = {"oom": "does not fit", "diverged": "diverges"}
 TRIES = 2
@@ -64,7 +65,9 @@ def rank_cases(
     counted = [r for r in results if r.status in ENDED and value_of(r, settings) is not None]
     lengths = lengths or {}
     doubt = settling(counted, settings, min(lengths.values(), default=settings.steps))
-    observations = tuple(observe_trial(r, settings, lengths.get(r.round), doubt) for r in counted)
+    is_lower_better = settings.objective != "throughput" and settings.direction == "min"
+    scale = choose_scale([v for r in counted if (v := value_of(r, settings)) is not None], is_lower_better)
+    observations = tuple(observe_trial(r, settings, scale, lengths.get(r.round), doubt) for r in counted)
     comparison = compare(observations)
     if comparison is None:
         verdicts = {case: excluded.get(case, Verdict("undecided", evidence="no trial yet")) for case in cases}
@@ -87,7 +90,7 @@ def rank_cases(
         if leader is None or case not in comparison.effects:
             verdicts[case] = Verdict("undecided", complete=case not in incomplete, evidence="no trial has numbers yet")
             continue
-        verdict = _judge(case, leader, comparison, settings, reach)
+        verdict = _judge(case, leader, comparison, settings, scale, reach)
         if verdict.verdict in ("slower", "tied") and verdict.trials < _WITNESSES and settings.racing:
             verdict = replace(
                 verdict, verdict="undecided", evidence=f"{verdict.evidence}: one trial may be an accident"
@@ -125,9 +128,10 @@ def exclude(
         if result.status in _EXCLUDED:
             what = "out of memory" if result.status == "oom" else "its loss was not a number or grew without bound"
             return Verdict(_EXCLUDED[result.status], trials=len(ended), evidence=f"{what} in round {result.round}")
-    if not ended and len(own) >= TRIES:
+    if len(own) >= TRIES and not any(value_of(r, settings) is not None for r in ended):
         statuses = ", ".join(f"{r.status} in round {r.round}" for r in own)
-        return Verdict("failed", complete=False, evidence=statuses)
+        silent = f" without a number for {settings.objective}" if ended else ""
+        return Verdict("failed", complete=False, evidence=statuses + silent)
     quality = None if is_baseline else check_quality(ended, reference, settings)
     if quality is not None and quality.is_worse:
         return Verdict("diverges", trials=len(ended), evidence=quality.evidence)
@@ -151,8 +155,10 @@ def check_quality(ended: Sequence[TrialResult], reference: Curve, settings: Race
 
 
 def value_of(result: TrialResult, settings: RaceSettings) -> float | None:
-    value = result.samples_per_s if settings.objective == "throughput" else result.metric
-    return value if value is not None and math.isfinite(value) and value > 0 else None
+    """What the objective asks for; None: it has none. A metric may be zero or negative, a pace may not."""
+    is_pace = settings.objective == "throughput"
+    value = result.samples_per_s if is_pace else result.metric
+    return value if value is not None and math.isfinite(value) and (value > 0 or not is_pace) else None
 
 
 def settling(results: Sequence[TrialResult], settings: RaceSettings, steps: int) -> float:
@@ -173,7 +179,7 @@ def settling(results: Sequence[TrialResult], settings: RaceSettings, steps: int)
 
 
 def observe_trial(
-    result: TrialResult, settings: RaceSettings, steps: int | None = None, doubt: float = 0.0
+    result: TrialResult, settings: RaceSettings, scale: Scale, steps: int | None = None, doubt: float = 0.0
 ) -> Observation:
     """A trial as evidence; a longer one than its round counts as far as the others of the round went."""
     value = value_of(result, settings)
@@ -183,8 +189,7 @@ def observe_trial(
         matched = result.windows[: max(steps // settings.window, 1)]
         if len(matched) < len(result.windows):
             value = _harmonic_mean(matched)
-    sign = -1.0 if settings.objective != "throughput" and settings.direction == "min" else 1.0
-    return Observation(result.case, result.round, sign * math.log(value), doubt if steps < settings.steps else 0.0)
+    return Observation(result.case, result.round, scale.place(value), doubt if steps < settings.steps else 0.0)
 
 
 def _harmonic_mean(rates: Sequence[float]) -> float:
@@ -192,16 +197,17 @@ def _harmonic_mean(rates: Sequence[float]) -> float:
     return len(rates) / sum(1 / rate for rate in rates)
 
 
-def _judge(case: str, leader: str, comparison: Comparison, settings: RaceSettings, reach: float) -> Verdict:
-    sign = -1.0 if settings.objective != "throughput" and settings.direction == "min" else 1.0
+def _judge(
+    case: str, leader: str, comparison: Comparison, settings: RaceSettings, scale: Scale, reach: float
+) -> Verdict:
     effect, alone = (
         comparison.effects[case],
         comparison.reach((1 - settings.confidence) / 2) * comparison.error_of(case),
     )
-    ends = sorted(math.exp(sign * (effect + side * alone)) for side in (-1, 1))
+    ends = sorted(scale.value(effect + side * alone) for side in (-1, 1))
     verdict = Verdict(
         "winner",
-        value=math.exp(sign * effect),
+        value=scale.value(effect),
         low=ends[0],
         high=ends[1],
         ratio=1.0,
@@ -214,12 +220,12 @@ def _judge(case: str, leader: str, comparison: Comparison, settings: RaceSetting
         return verdict
     difference, deviation = comparison.difference(case, leader)
     low, high = difference - reach * deviation, difference + reach * deviation
-    margin = math.log1p(settings.margin)
+    margin = scale.distance(settings.margin)
     is_within = -margin < low and high < margin
     word = "tied" if is_within else "slower" if high < 0 else "undecided"
-    between = f"between {math.expm1(low):+.1%} and {math.expm1(high):+.1%}"
-    said = f"{math.expm1(difference):+.1%} against the winner, {between} ({comparison.trials[case]} trials)"
-    ratios = (math.exp(difference), math.exp(low), math.exp(high))
+    ratios = (scale.ratio(difference), scale.ratio(low), scale.ratio(high))
+    between = f"between {ratios[1] - 1:+.1%} and {ratios[2] - 1:+.1%}"
+    said = f"{ratios[0] - 1:+.1%} against the winner, {between} ({comparison.trials[case]} trials)"
     return replace(verdict, verdict=word, ratio=ratios[0], ratio_low=ratios[1], ratio_high=ratios[2], evidence=said)
 
 
@@ -243,14 +249,13 @@ def _break_tie(
     settings: RaceSettings,
 ) -> str:
     """The steadiest of those certainly within the margin of the leader, then the smallest."""
-    margin = math.log1p(settings.margin)
     tied = [leader]
     for case, verdict in verdicts.items():
         if (
             verdict.verdict == "tied"
             and verdict.complete
-            and verdict.ratio_low
-            and math.log(verdict.ratio_low) > -margin
+            and verdict.ratio_low is not None
+            and verdict.ratio_low > 1 / (1 + settings.margin)
         ):
             tied.append(case)
     if len(tied) == 1:
@@ -266,5 +271,6 @@ def _break_tie(
 
 def _spread(case: str, results: Sequence[TrialResult], settings: RaceSettings) -> float:
     """Between the trials of a case, relative; too few of them say nothing, so the same for all."""
-    values = [v for r in results if r.case == case and r.status in ENDED and (v := value_of(r, settings))]
-    return statistics.stdev(values) / statistics.fmean(values) if len(values) >= 5 else math.inf
+    values = [v for r in results if r.case == case and r.status in ENDED and (v := value_of(r, settings)) is not None]
+    size = statistics.fmean(abs(value) for value in values) if values else 0.0
+    return statistics.stdev(values) / size if len(values) >= 5 and size else math.inf

@@ -189,3 +189,38 @@ def test_one_bad_trial_does_not_end_a_case() -> None:
     racer = finish(Racer([*cases, "best"], cases[0], replace(SETTINGS, budget_share=1.0), 0), run)
     assert "best" not in {t.case for planned in racer.rounds[1:3] for t in planned.trials}
     assert racer.ranking().leader == "best"
+
+
+@pytest.mark.parametrize("metric", [None, 0.0, -3.0])
+def test_a_metric_that_is_missing_zero_or_negative_does_not_keep_a_race_going(metric: float | None) -> None:
+    racer = Racer(["a", "b"], "a", replace(SETTINGS, objective="ndcg_10"), 0)
+    for _ in range(60):
+        if (assignment := racer.next()) is None:
+            break
+        racer.observe(trial(assignment.case, 1000.0, assignment.round, assignment.steps, metric=metric))
+    assert racer.is_decided
+    if metric is None:
+        assert {v.verdict for v in racer.verdicts().values()} == {"failed"}
+        assert "ndcg_10" in racer.verdicts()["a"].evidence
+    else:
+        assert racer.verdicts()["a"].value == pytest.approx(metric)
+
+
+def test_a_leader_is_confirmed_by_what_was_asked_of_it_and_once() -> None:
+    """A script that tells every 50th step counts fewer steps than were asked for; one that always fails late never ends."""
+
+    def run(assignment: Assignment) -> TrialResult:
+        wobble = 1 + 0.002 * ((assignment.round * 3 + len(assignment.case)) % 5 - 2)
+        rate = wobble * (2000.0 if assignment.case == "best" else 1000.0)
+        return trial(assignment.case, rate, assignment.round, max(assignment.steps - 20, 10))
+
+    racer = finish(Racer(["base", "other", "best"], "base", SETTINGS, 0), run)
+    assert racer.ranking().leader == "best"
+    assert len(racer.results()) < 15
+
+    def break_late(assignment: Assignment) -> TrialResult:
+        result = trial(assignment.case, 1000.0, assignment.round, assignment.steps)
+        return result if assignment.steps < STEPS else TrialResult(assignment.case, assignment.round, "stopped")
+
+    racer = finish(Racer(["base", "best"], "base", SETTINGS, 0), break_late)
+    assert len(racer.results()) < 30

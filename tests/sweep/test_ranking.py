@@ -100,3 +100,16 @@ def test_a_metric_to_be_made_small() -> None:
     assert verdict.low is not None
     assert verdict.high is not None
     assert verdict.low < verdict.value < verdict.high
+
+
+@pytest.mark.parametrize(("direction", "best"), [("max", "b"), ("min", "a")])
+def test_a_metric_below_zero(direction: str, best: str) -> None:
+    settings = replace(GRID, objective="log_likelihood", direction=direction)
+    results = trials("a", 1000, metric=-2.0) + trials("b", 900, metric=-1.5)
+    results = [replace(r, metric=(r.metric or 0) * (1 + 0.001 * (r.round % 3))) for r in results]
+    ranking = rank_cases(["a", "b"], results, "a", settings, is_final=True)
+    assert ranking.leader == best
+    other = ranking.verdicts["a" if best == "b" else "b"]
+    assert other.verdict == "slower"
+    assert ranking.verdicts["b"].value == pytest.approx(-1.5, rel=0.01)
+    assert other.ratio == pytest.approx(1 - 0.5 / 1.75, abs=0.01)
