@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 
 from paceline.sweep.comparison import Comparison, Observation, compare
 from paceline.sweep.evidence import ENDED, RaceSettings, TrialResult, Verdict
-from paceline.sweep.guard import Curve, Quality, compare_losses, mean_curve
+from paceline.sweep.guard import Curve, Quality, check_soundness, compare_losses, mean_curve
 from paceline.sweep.scale import Scale, choose_scale
 
 _EXCLUDED = {"oom": "does not fit", "diverged": "diverges"}
@@ -61,12 +61,16 @@ def rank_cases(
     `is_final`: nothing more will run, so what was compared and could not be told apart is tied.
     """
     reference = reference_curve(results, baseline)
-    excluded = {case: v for case in cases if (v := exclude(case, results, reference, case == baseline, settings))}
-    counted = [r for r in results if r.status in ENDED and value_of(r, settings) is not None]
     lengths = lengths or {}
+    excluded = {
+        case: verdict
+        for case in cases
+        if (verdict := exclude(case, results, reference, case == baseline, settings, lengths))
+    }
+    counted = [r for r in results if r.status in ENDED and value_of(r, settings) is not None]
     doubt = settling(counted, settings, min(lengths.values(), default=settings.steps))
     is_lower_better = settings.objective != "throughput" and settings.direction == "min"
-    scale = choose_scale([v for r in counted if (v := value_of(r, settings)) is not None], is_lower_better)
+    scale = choose_scale([value for r in counted if (value := value_of(r, settings)) is not None], is_lower_better)
     observations = tuple(observe_trial(r, settings, scale, lengths.get(r.round), doubt) for r in counted)
     comparison = compare(observations)
     if comparison is None:
@@ -119,7 +123,12 @@ def rank_cases(
 
 
 def exclude(
-    case: str, results: Sequence[TrialResult], reference: Curve, is_baseline: bool, settings: RaceSettings
+    case: str,
+    results: Sequence[TrialResult],
+    reference: Curve,
+    is_baseline: bool,
+    settings: RaceSettings,
+    lengths: Mapping[int, int],
 ) -> Verdict | None:
     """Why a case cannot win, however fast it is."""
     own = [r for r in results if r.case == case]
@@ -132,7 +141,12 @@ def exclude(
         statuses = ", ".join(f"{r.status} in round {r.round}" for r in own)
         silent = f" without a number for {settings.objective}" if ended else ""
         return Verdict("failed", complete=False, evidence=statuses + silent)
-    quality = None if is_baseline else check_quality(ended, reference, settings)
+    for result in ended if settings.loss_tolerance is not None else ():
+        broken = check_soundness(result.losses, result.samples)
+        if broken is not None:
+            said = f"{broken} in round {result.round}"
+            return Verdict("diverges", trials=len(ended), evidence=said)
+    quality = None if is_baseline else check_quality(ended, reference, settings, lengths)
     if quality is not None and quality.is_worse:
         return Verdict("diverges", trials=len(ended), evidence=quality.evidence)
     return None
@@ -143,13 +157,21 @@ def reference_curve(results: Sequence[TrialResult], baseline: str) -> Curve:
     return mean_curve([r.losses for r in results if r.case == baseline and r.status in ENDED and r.losses])
 
 
-def check_quality(ended: Sequence[TrialResult], reference: Curve, settings: RaceSettings) -> Quality | None:
+def check_quality(
+    ended: Sequence[TrialResult], reference: Curve, settings: RaceSettings, lengths: Mapping[int, int]
+) -> Quality | None:
     """How the trials of a case train beside the baseline; None: nobody asked, or there is nothing to compare."""
     curves = [result.losses for result in ended if result.losses]
     if settings.loss_tolerance is None or not curves or not reference:
         return None
-    # A short trial ends in the steepest part of the curve, where little shifts a loss by much.
-    is_whole = max(curve[-1][0] for curve in curves) >= 0.9 * reference[-1][0]
+    # A short trial ends in the steepest part of the curve, where little shifts a loss by much. Its steps say whether it was one:
+    # with a small batch, a whole trial has seen few samples, too.
+    is_whole = any(
+        result.steps >= settings.steps
+        or (result.status == "ok" and lengths.get(result.round, settings.steps) >= settings.steps)
+        for result in ended
+        if result.losses
+    )
     tolerance = settings.loss_tolerance if is_whole else 3 * settings.loss_tolerance
     return compare_losses(mean_curve(curves), reference, tolerance)
 

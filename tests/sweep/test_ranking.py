@@ -113,3 +113,27 @@ def test_a_metric_below_zero(direction: str, best: str) -> None:
     assert other.verdict == "slower"
     assert ranking.verdicts["b"].value == pytest.approx(-1.5, rel=0.01)
     assert other.ratio == pytest.approx(1 - 0.5 / 1.75, abs=0.01)
+
+
+def test_a_small_batch_is_held_to_the_whole_tolerance() -> None:
+    """A quarter of the samples in as many steps, and 5.5 % worse at each of them."""
+    worse = tuple((step * 16, 4.0 * 1.055) for step in range(10, 101, 10))
+    results = trials("batch=64", 1000) + trials("batch=16", 1500, losses=worse)
+    ranking = rank_cases(["batch=64", "batch=16"], results, "batch=64", GRID, is_final=True)
+    assert ranking.verdicts["batch=16"].verdict == "diverges"
+    short = [replace(r, steps=20) for r in results]
+    ranking = rank_cases(["batch=64", "batch=16"], short, "batch=64", GRID, lengths=dict.fromkeys(range(1, 5), 20))
+    assert ranking.verdicts["batch=16"].verdict != "diverges"
+
+
+@pytest.mark.parametrize("case", ["base", "fast"])
+def test_a_loss_that_is_not_a_number_or_falls_silent_cannot_win(case: str) -> None:
+    """The baseline's own, too; one trial of them is enough."""
+    sound = trials("base", 1000) + trials("fast", 1500) + trials("better", 1200)
+    silent = tuple((step * 64, 4.0) for step in range(10, 51, 10))
+    broken = (*silent, (6400, float("nan")))
+    for bad in ({"losses": broken}, {"losses": silent, "samples": 6400}):
+        results = [replace(r, **bad) if (r.case, r.round) == (case, 2) else r for r in sound]
+        ranking = rank_cases(["base", "fast", "better"], results, "base", GRID, is_final=True)
+        assert ranking.verdicts[case].verdict == "diverges"
+        assert ranking.leader == ("better" if case == "fast" else "fast")
