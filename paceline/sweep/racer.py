@@ -6,8 +6,8 @@ same next trial, so a driver that was killed hands over what its ledger has and 
 A race goes in rounds, each case at most once in each, in an order of its own:
 - Round 1: every case, a short trial; the baseline a whole one, whose losses are what the others are held against.
 - After each round every case is compared with the leader by one fit over all rounds (comparison.py), with intervals that hold
-  for all cases and all looks together: the error is shared out over the cases (any of them may wrongly look better) and over
-  the looks (look n gets 1 / n(n+1) of it: the parts add up to the whole, however many looks there are). A union bound needs no
+  for all cases and all looks together: the error is shared out over all ordered pairs of cases (any of them may wrongly lead,
+  and any other look slower) and over the looks (look n gets 1 / n(n+1) of it: the parts add up to the whole, however many looks there are). A union bound needs no
   independence between looks, which share their data, and no fixed end. Cases that are certainly slower than the leader, or
   certainly within the margin of it, run no more.
 - The rest run on. What they may cost together is a share of the full grid's cost; while not all of them can be afforded
@@ -159,13 +159,14 @@ class Racer:
             if count >= len(self.cases):
                 ahead, count = ahead + 1, 0
         regrouped = [replace(o, round=spans[o.round]) for o in ranking.observations]
-        coarse = compare(regrouped)
+        are_paces = self.settings.objective == "throughput"
+        coarse = compare(regrouped, are_paces=are_paces)
         assert coarse is not None
         if coarse.is_pure:
             # Few trials know it badly; taken too small, a race would end too soon.
             return coarse.noise_below(_GENEROUS)
         # Short trials beside whole ones: what they differ by is at least the noise.
-        mixed = compare([replace(o, doubt=0.0) for o in regrouped])
+        mixed = compare([replace(o, doubt=0.0) for o in regrouped], are_paces=are_paces)
         assert mixed is not None
         return mixed.noise
 

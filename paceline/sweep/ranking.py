@@ -1,7 +1,8 @@
 """From trials to verdicts: which case won, which are tied with it, which are slower, and how certain that is.
 
 Every case is compared with the leader, the fastest that trains well and completely. With `d` the difference and its interval
-at the sweep's confidence, shared out over all cases (Bonferroni) and over all looks (look n gets 1 / n(n+1) of the error):
+at the sweep's confidence, shared out over all ordered pairs of cases (Bonferroni: the leader is whoever the data say, so any pair
+may be the one that is compared) and over all looks (look n gets 1 / n(n+1) of the error):
 - tied: it lies within the margin on both sides, so the difference does not matter, whatever it is;
 - slower: it lies below zero;
 - undecided: neither yet. When nothing more will run, a case with at least two trials is tied then, "not told apart" and with the
@@ -72,7 +73,7 @@ def rank_cases(
     is_lower_better = settings.objective != "throughput" and settings.direction == "min"
     scale = choose_scale([value for r in counted if (value := value_of(r, settings)) is not None], is_lower_better)
     observations = tuple(observe_trial(r, settings, scale, lengths.get(r.round), doubt) for r in counted)
-    comparison = compare(observations)
+    comparison = compare(observations, are_paces=settings.objective == "throughput")
     if comparison is None:
         verdicts = {case: excluded.get(case, Verdict("undecided", evidence="no trial yet")) for case in cases}
         return Ranking(tuple(cases), verdicts, None, (), (), None)
@@ -81,11 +82,10 @@ def rank_cases(
     best = [c for c in eligible if c not in incomplete and (field is None or c in field)]
     best = best or [c for c in eligible if c not in incomplete] or eligible
     leader = max(best, key=lambda case: comparison.effects[case], default=None)
-    error = (1 - settings.confidence) / (looks * (looks + 1)) / max(len(cases) - 1, 1)
-    if settings.racing is False:
-        # A grid is looked at once, when it is whole; what is shown before is not acted on.
-        error = (1 - settings.confidence) / max(len(cases) - 1, 1)
-    reach = comparison.reach(error)
+    # The data choose the leader: it is the largest of all, by luck, too. So every ordered pair has its share of the error.
+    error = (1 - settings.confidence) / max(len(cases) * (len(cases) - 1), 1)
+    # A grid is looked at once, when it is whole; what is shown before is not acted on.
+    reach = comparison.reach(error / (looks * (looks + 1)) if settings.racing else error)
     verdicts = dict(excluded)
     contenders, single = list[str](), list[str]()
     for case in cases:

@@ -224,3 +224,13 @@ def test_a_leader_is_confirmed_by_what_was_asked_of_it_and_once() -> None:
 
     racer = finish(Racer(["base", "best"], "base", SETTINGS, 0), break_late)
     assert len(racer.results()) < 30
+
+
+def test_of_equal_cases_none_is_called_slower() -> None:
+    """The leader is the luckiest of twelve: what is compared with it must allow for that."""
+    wrong, sweeps = 0, 80
+    for seed in range(sweeps):
+        rates = {f"case {i}": 1000.0 for i in range(12)}
+        verdicts = race(rates, replace(SETTINGS, racing=False, repeats=9), 0.02, seed).verdicts()
+        wrong += any(verdict.verdict == "slower" for verdict in verdicts.values())
+    assert wrong <= 0.05 * sweeps

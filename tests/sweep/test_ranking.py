@@ -137,3 +137,15 @@ def test_a_loss_that_is_not_a_number_or_falls_silent_cannot_win(case: str) -> No
         ranking = rank_cases(["base", "fast", "better"], results, "base", GRID, is_final=True)
         assert ranking.verdicts[case].verdict == "diverges"
         assert ranking.leader == ("better" if case == "fast" else "fast")
+
+
+@pytest.mark.parametrize(("objective", "best"), [("ndcg_10", "steady"), ("throughput", "wild")])
+def test_a_low_metric_is_no_accident_of_the_machine(objective: str, best: str) -> None:
+    wild, steady = (0.206, 0.205, 0.100, 0.205, 0.090), (0.200, 0.201, 0.199, 0.200, 0.200)
+    results = [
+        trial(case, value, round, metric=value)
+        for case, values in (("wild", wild), ("steady", steady), ("third", (0.180, 0.181, 0.179, 0.180, 0.180)))
+        for round, value in enumerate(values, 1)
+    ]
+    settings = replace(GRID, objective=objective, repeats=5)
+    assert rank_cases(["steady", "wild", "third"], results, "steady", settings, is_final=True).leader == best
