@@ -81,7 +81,7 @@ class Racer:
 
     @property
     def is_decided(self) -> bool:
-        """Nothing is left to run; a `next` without an answer may also only be waiting for results."""
+        """Nothing is left to run (whether anybody won is the verdicts'); a `next` without an answer may also only be waiting."""
         return self._is_decided
 
     def next(self) -> Assignment | None:

@@ -7,6 +7,8 @@ may be the one that is compared) and over all looks (look n gets 1 / n(n+1) of t
 - slower: it lies below zero;
 - undecided: neither yet. When nothing more will run, a case with at least two trials is tied then, "not told apart" and with the
   interval: no difference was found, which is not to say that there is none.
+The leader is the winner when nothing more will run and every case that could still beat it is slower or within the margin by its
+interval. Until then, and if the trials end with a case that was not told apart or hardly tried, it leads.
 """
 
 from __future__ import annotations
@@ -87,12 +89,13 @@ def rank_cases(
     # A grid is looked at once, when it is whole; what is shown before is not acted on.
     reach = comparison.reach(error / (looks * (looks + 1)) if settings.racing else error)
     verdicts = dict(excluded)
-    contenders, single = list[str](), list[str]()
+    contenders, single, unknown = list[str](), list[str](), list[str]()
     for case in cases:
         if case in excluded:
             continue
         if leader is None or case not in comparison.effects:
             verdicts[case] = Verdict("undecided", complete=case not in incomplete, evidence="no trial has numbers yet")
+            unknown.append(case)
             continue
         verdict = _judge(case, leader, comparison, settings, scale, reach)
         if verdict.verdict in ("slower", "tied") and verdict.trials < _WITNESSES and settings.racing:
@@ -106,9 +109,8 @@ def rank_cases(
         if verdict.verdict == "undecided" and case not in incomplete:
             contenders.append(case)
         if verdict.verdict == "undecided" and verdict.trials >= _WITNESSES and is_final:
-            said = f"not told apart from the winner: {verdict.evidence}"
+            said = f"not told apart from the leader: {verdict.evidence}"
             verdicts[case] = replace(verdicts[case], verdict="tied", evidence=said)
-    order = _order(cases, verdicts, comparison)
     if leader is not None and not contenders:
         winner = _break_tie(leader, verdicts, comparison, results, settings)
         if winner != leader:
@@ -116,9 +118,12 @@ def rank_cases(
             verdicts[leader] = replace(
                 verdicts[leader], verdict="tied", evidence=f"tied with {winner}, which is steadier or smaller"
             )
-            verdicts[winner] = replace(was, verdict="winner", evidence=f"tied with {leader}, and steadier or smaller")
-            order = [winner, *(case for case in order if case != winner)]
+            verdicts[winner] = replace(was, verdict="leads", evidence=f"tied with {leader}, and steadier or smaller")
             leader = winner
+    is_open = contenders or unknown or any(verdicts[case].complete for case in single)
+    if leader is not None and is_final and not is_open:
+        verdicts[leader] = replace(verdicts[leader], verdict="winner")
+    order = _order(cases, leader, verdicts, comparison)
     return Ranking(tuple(order), verdicts, leader, tuple(contenders), tuple(single), comparison, observations)
 
 
@@ -228,7 +233,7 @@ def _judge(
     )
     ends = sorted(scale.value(effect + side * alone) for side in (-1, 1))
     verdict = Verdict(
-        "winner",
+        "leads",
         value=scale.value(effect),
         low=ends[0],
         high=ends[1],
@@ -247,18 +252,20 @@ def _judge(
     word = "tied" if is_within else "slower" if high < 0 else "undecided"
     ratios = (scale.ratio(difference), scale.ratio(low), scale.ratio(high))
     between = f"between {ratios[1] - 1:+.1%} and {ratios[2] - 1:+.1%}"
-    said = f"{ratios[0] - 1:+.1%} against the winner, {between} ({comparison.trials[case]} trials)"
+    said = f"{ratios[0] - 1:+.1%} against the leader, {between} ({comparison.trials[case]} trials)"
     return replace(verdict, verdict=word, ratio=ratios[0], ratio_low=ratios[1], ratio_high=ratios[2], evidence=said)
 
 
-def _order(cases: Sequence[str], verdicts: Mapping[str, Verdict], comparison: Comparison) -> list[str]:
-    """Complete before incomplete, those that may win before those that may not, then by value."""
-    may_win = ("winner", "tied", "slower", "undecided")
+def _order(
+    cases: Sequence[str], leader: str | None, verdicts: Mapping[str, Verdict], comparison: Comparison
+) -> list[str]:
+    """The leader; then those that may win before those that may not, complete before incomplete, and by value."""
+    may_win = ("winner", "leads", "tied", "slower", "undecided")
 
-    def key(case: str) -> tuple[bool, bool, float]:
+    def key(case: str) -> tuple[bool, bool, bool, float]:
         verdict = verdicts[case]
         effect = comparison.effects.get(case, -math.inf)
-        return verdict.verdict not in may_win, not verdict.complete, -effect
+        return case != leader, verdict.verdict not in may_win, not verdict.complete, -effect
 
     return sorted(cases, key=key)
 

@@ -71,7 +71,7 @@ def test_faster_with_the_same_early_loss_but_divergent_later_does_not_win(racing
     verdicts = finish(racer, late_divergence).verdicts()
     assert racer.rounds[0].steps < STEPS or not racing
     assert verdicts["cheat"].verdict == "diverges"
-    assert verdicts["best"].verdict == "winner"
+    assert racer.ranking().leader == "best"
     assert max(result.round for result in racer.results() if result.case == "cheat") <= 2 or not racing
 
 
@@ -79,7 +79,8 @@ def test_nobody_wins_without_a_whole_trial_even_if_nothing_is_left_to_spend() ->
     racer = Racer(["base", "cheat", "best", "other"], "base", replace(SETTINGS, repeats=2, budget_share=0.01), 0)
     verdicts = finish(racer, late_divergence).verdicts()
     assert verdicts["cheat"].verdict == "diverges"
-    assert verdicts["best"].verdict == "winner"
+    assert racer.ranking().leader == "best"
+    assert verdicts["best"].verdict == "leads", "others had a single short trial"
     assert STEPS in {result.steps for result in racer.results() if result.case == "best"}
     assert STEPS not in {result.steps for result in racer.results() if result.case == "other"}
 

@@ -64,7 +64,7 @@ def test_what_cannot_run_has_a_verdict() -> None:
     cases = ["base", "huge", "nan", "broken", "slow start"]
     found = {case: v.verdict for case, v in rank_cases(cases, results, "base", GRID).verdicts.items()}
     assert found == {
-        "base": "winner",
+        "base": "leads",
         "huge": "does not fit",
         "nan": "diverges",
         "broken": "failed",
@@ -149,3 +149,26 @@ def test_a_low_metric_is_no_accident_of_the_machine(objective: str, best: str) -
     ]
     settings = replace(GRID, objective=objective, repeats=5)
     assert rank_cases(["steady", "wild", "third"], results, "steady", settings, is_final=True).leader == best
+
+
+def test_nobody_wins_while_another_case_may_be_better() -> None:
+    def verdicts_of(results: list[TrialResult], is_final: bool) -> list[str]:
+        found = rank_cases(["a", "b"], results, "a", GRID, is_final=is_final).verdicts
+        return [found[case].verdict for case in ("a", "b")]
+
+    clear = trials("a", 1000) + trials("b", 900)
+    assert verdicts_of(clear[:1], is_final=False) == ["leads", "undecided"]
+    assert verdicts_of(clear, is_final=False) == ["leads", "slower"]
+    assert verdicts_of(clear, is_final=True) == ["winner", "slower"]
+    paces = {"a": (1000.0, 1060.0, 1010.0), "b": (1020.0, 990.0, 1000.0)}
+    noisy = [trial(case, pace, r) for case, own in paces.items() for r, pace in enumerate(own, 1)]
+    assert verdicts_of(noisy, is_final=False) == ["leads", "undecided"]
+    assert verdicts_of(noisy, is_final=True) == ["leads", "tied"], "not told apart is no proof"
+    assert verdicts_of([*trials("a", 1000), trial("b", 1000, 1)], is_final=True)[0] == "leads"
+
+
+def test_the_leader_is_the_first_in_order() -> None:
+    """A case that ran no more may have the larger estimate: it is not the one that was confirmed."""
+    results = trials("a", 1000) + trials("b", 990) + trials("c", 980)
+    ranking = rank_cases(["a", "b", "c"], results, "c", GRID, field={"b", "c"})
+    assert (ranking.leader, ranking.order[0]) == ("b", "b")
