@@ -6,6 +6,7 @@ cases would know it with one. Two things are made safe:
 - A trial that is slow by accident (another process, a throttled clock) would drag its case down, and its noise would hide what
   the others say. Residuals on the slow side beyond 3 deviations are weighed less, the further the less; only on that side,
   because accidents never make a trial faster. Of two trials that disagree that much, the faster one is believed.
+  That holds for paces alone: a low validation metric is no accident of the machine but what the case does, and counts in full.
 - Rounds that share no case are tied together only by a prior: the machine may have changed by 5 % in between.
 Nothing here looks at windows: they are not independent, the trial is the unit of evidence.
 """
@@ -82,8 +83,8 @@ class Comparison:
         return min(float(stdtrit(self.freedom, 1 - error)), _FARTHEST / max(self.noise, 1e-9))
 
 
-def compare(observations: Sequence[Observation]) -> Comparison | None:
-    """None: nothing to compare."""
+def compare(observations: Sequence[Observation], *, are_paces: bool = True) -> Comparison | None:
+    """None: nothing to compare; `are_paces`: what is far below the others may be an accident."""
     if not observations:
         return None
     import numpy as np
@@ -109,7 +110,8 @@ def compare(observations: Sequence[Observation]) -> Comparison | None:
     for _ in range(_ITERATIONS):
         bounds = _CUT * np.sqrt(noise**2 + doubts)
         # A trial far out has no say at all: with weights that fall as 1/r² its pull falls as 1/r.
-        heavy = np.where(residuals < -bounds, (bounds / np.maximum(-residuals, 1e-12)) ** 2, 1.0)
+        is_accident = (residuals < -bounds) & are_paces
+        heavy = np.where(is_accident, (bounds / np.maximum(-residuals, 1e-12)) ** 2, 1.0)
         weights = heavy * noise**2 / (noise**2 + doubts)
         inverse = np.linalg.inv(
             design.T @ (design * weights[:, None]) + np.diag(is_round * (noise / _ROUND_SPREAD) ** 2)

@@ -44,6 +44,8 @@ class TrialResult:
     """the validation metric, where the objective is one"""
     steps: int = 0
     """counted ones, without warm-up; 0: not known, taken for what was assigned"""
+    samples: int = 0
+    """seen from its start to its end, whether their loss was told or not; 0: not known"""
 
 
 @dataclass(frozen=True)
@@ -86,8 +88,6 @@ class Assignment:
     round: int
     steps: int
     """counted steps, to be run after `warmup_steps`"""
-    resume: bool = False
-    """going on in the case's living process is wished: `steps` more, without a new start; a new start is right, too, only dearer"""
     why: str = ""
     """for the log and the history of the race"""
 
@@ -97,14 +97,14 @@ class Verdict:
     """What is known about a case in the end, or so far."""
 
     verdict: str
-    """"winner", "tied", "slower", "does not fit", "diverges", "failed" or "undecided" """
+    """"winner", "leads", "tied", "slower", "does not fit", "diverges", "failed" or "undecided" """
     value: float | None = None
     """the objective, as in the middle of the rounds it was compared in"""
     low: float | None = None
     high: float | None = None
     """the interval that holds it at the sweep's confidence"""
     ratio: float | None = None
-    """against the winner: 0.97 is 3 % worse"""
+    """against the winner, or who leads: 0.97 is 3 % worse"""
     ratio_low: float | None = None
     ratio_high: float | None = None
     trials: int = 0

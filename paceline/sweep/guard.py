@@ -2,12 +2,15 @@
 
 Losses of windows are noisy, so stretches of them are compared, not points. A case is worse if its loss over a stretch is above the
 baseline's by more than the tolerance: in the last stretch that both reached (the trend that counts), or, from the first third
-on, in any one by three tolerances (it broke away, whatever became of it). What is not a number is worse at once.
+on, in any one by three tolerances (it broke away, whatever became of it). A larger batch sees more samples than the baseline
+does; there its loss is held against the baseline's last stretch, below which it should be by then. What is not a number is worse
+at once, and so is a loss that is told at first and then no more: many scripts' lines cannot show that it is not a number.
 """
 
 from __future__ import annotations
 
 import bisect
+import itertools
 import math
 import statistics
 from collections.abc import Sequence
@@ -16,6 +19,8 @@ from dataclasses import dataclass
 Curve = Sequence[tuple[int, float]]
 _STRETCHES = 6
 _BREAKS_AWAY = 3.0
+_SILENT = 3
+"""so many times the longest gap between two losses, and there should have been another one"""
 
 
 @dataclass(frozen=True)
@@ -30,16 +35,32 @@ class Quality:
     evidence: str
 
 
+def check_soundness(curve: Curve, samples: int) -> str | None:
+    """What is wrong with a trial's loss, whatever the baseline's is; `samples`: seen by its end, 0 if not known."""
+    broken = next((at for at, loss in curve if not math.isfinite(loss)), None)
+    if broken is not None:
+        return f"its loss is not a number from {broken:,} samples on"
+    if not curve:
+        return None
+    places = [0, *(at for at, _ in curve)]
+    longest = max(after - before for before, after in itertools.pairwise(places))
+    if samples - places[-1] > _SILENT * longest:
+        return f"its loss was told up to {places[-1]:,} samples, and no more until {samples:,}"
+    return None
+
+
 def compare_losses(case: Curve, baseline: Curve, tolerance: float) -> Quality:
     """One curve against another, at matched samples."""
-    broken = next((samples for samples, loss in case if not math.isfinite(loss)), None)
+    broken = check_soundness(case, samples=0)
     if broken is not None:
-        return Quality(True, None, broken, f"its loss is not a number from {broken:,} samples on")
+        return Quality(True, None, case[-1][0], broken)
     reference = [(samples, loss) for samples, loss in baseline if math.isfinite(loss)]
-    matched = [(s, loss) for s, loss in case if reference and reference[0][0] <= s <= reference[-1][0]]
+    matched = [(s, loss) for s, loss in case if reference and reference[0][0] <= s]
     if not matched:
         return Quality(False, None, 0, "no loss at the same number of samples as the baseline's")
-    excess = [(samples, loss, value_at(reference, samples)) for samples, loss in matched]
+    end = reference[-1][0]
+    ending = statistics.fmean(loss for _, loss in reference[-max(1, len(reference) // _STRETCHES) :])
+    excess = [(s, loss, value_at(reference, s) if s <= end else ending) for s, loss in matched]
     worst = (0.0, 0)
     last = 0.0
     size = max(1, math.ceil(len(excess) / _STRETCHES))

@@ -6,8 +6,8 @@ same next trial, so a driver that was killed hands over what its ledger has and 
 A race goes in rounds, each case at most once in each, in an order of its own:
 - Round 1: every case, a short trial; the baseline a whole one, whose losses are what the others are held against.
 - After each round every case is compared with the leader by one fit over all rounds (comparison.py), with intervals that hold
-  for all cases and all looks together: the error is shared out over the cases (any of them may wrongly look better) and over
-  the looks (look n gets 1 / n(n+1) of it: the parts add up to the whole, however many looks there are). A union bound needs no
+  for all cases and all looks together: the error is shared out over all ordered pairs of cases (any of them may wrongly lead,
+  and any other look slower) and over the looks (look n gets 1 / n(n+1) of it: the parts add up to the whole, however many looks there are). A union bound needs no
   independence between looks, which share their data, and no fixed end. Cases that are certainly slower than the leader, or
   certainly within the margin of it, run no more.
 - The rest run on. What they may cost together is a share of the full grid's cost; while not all of them can be afforded
@@ -24,13 +24,14 @@ from __future__ import annotations
 import math
 import random
 import statistics
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from paceline.sweep.comparison import compare
 from paceline.sweep.evidence import ENDED, Assignment, RaceSettings, TrialResult, Verdict
 from paceline.sweep.power import LEAST_REPEATS, repeats_for
-from paceline.sweep.ranking import TRIES, Ranking, rank_cases
+from paceline.sweep.ranking import TRIES, Ranking, rank_cases, value_of
 
 _FIRST_SHARE = 5
 """of a whole trial: the first round"""
@@ -80,7 +81,7 @@ class Racer:
 
     @property
     def is_decided(self) -> bool:
-        """Nothing is left to run; a `next` without an answer may also only be waiting for results."""
+        """Nothing is left to run (whether anybody won is the verdicts'); a `next` without an answer may also only be waiting."""
         return self._is_decided
 
     def next(self) -> Assignment | None:
@@ -158,13 +159,14 @@ class Racer:
             if count >= len(self.cases):
                 ahead, count = ahead + 1, 0
         regrouped = [replace(o, round=spans[o.round]) for o in ranking.observations]
-        coarse = compare(regrouped)
+        are_paces = self.settings.objective == "throughput"
+        coarse = compare(regrouped, are_paces=are_paces)
         assert coarse is not None
         if coarse.is_pure:
             # Few trials know it badly; taken too small, a race would end too soon.
             return coarse.noise_below(_GENEROUS)
         # Short trials beside whole ones: what they differ by is at least the noise.
-        mixed = compare([replace(o, doubt=0.0) for o in regrouped])
+        mixed = compare([replace(o, doubt=0.0) for o in regrouped], are_paces=are_paces)
         assert mixed is not None
         return mixed.noise
 
@@ -187,22 +189,22 @@ class Racer:
         return self._round(number, self.settings.steps, running, {}, why) if running else None
 
     def _is_hopeless(self, case: str) -> bool:
-        """It does not fit, or has failed twice and never ended."""
-        statuses = [result.status for result in self.results() if result.case == case]
-        ended = any(status in ENDED for status in statuses)
-        return "oom" in statuses or (not ended and len(statuses) >= TRIES)
+        """It does not fit, or was tried twice and has no number."""
+        own = [result for result in self.results() if result.case == case]
+        has_number = any(r.status in ENDED and value_of(r, self.settings) is not None for r in own)
+        return any(r.status == "oom" for r in own) or (not has_number and len(own) >= TRIES)
 
     def _plan_race(self) -> Round | None:
         number, settings = len(self.rounds) + 1, self.settings
         if number == 1:
             steps = self._whole_windows(settings.steps / _FIRST_SHARE)
             return self._round(1, steps, self.cases, {self.baseline: settings.steps}, "every case, a short trial")
+        if number > _MOST_LOOKS:
+            return None
         ranking = self.ranking()
         if ranking.comparison is None or ranking.leader is None:
             retry = self._retry(ranking)
-            return self._round(number, settings.steps, retry, {}, "failed, once more") if retry else None
-        if number > _MOST_LOOKS:
-            return None
+            return self._round(number, settings.steps, retry, {}, "no number yet, once more") if retry else None
         again = self._second_chance(ranking, number)
         if again:
             # The leader runs with them, or nobody would know what the round did to them.
@@ -214,7 +216,7 @@ class Racer:
         if len(running) > 1:
             why = f"{len(ranking.contenders) + 1} of {len(self.cases)} may still win, {len(running)} run"
             return self._round(number, settings.steps, running, {}, why)
-        if not self._is_confirmed(ranking.leader):
+        if not self._is_confirmed(ranking.leader) and not self._ran_alone(ranking.leader):
             why = "the leader, a whole trial before it wins"
             return self._round(number, settings.steps, [ranking.leader], {}, why)
         return None
@@ -267,14 +269,24 @@ class Racer:
         return [*running, *retry]
 
     def _retry(self, ranking: Ranking) -> list[str]:
-        """Cases that failed once and have no numbers yet: accidents happen."""
+        """Cases that failed once, or ended without a number: accidents happen, but not for ever."""
         known = ranking.comparison.effects if ranking.comparison else {}
-        return [c for c in self.cases if c not in known and ranking.verdicts[c].verdict == "undecided"]
+        tried = Counter(result.case for result in self.results())
+        waiting = [case for case in self.cases if case not in known and tried[case] < TRIES]
+        return [case for case in waiting if ranking.verdicts[case].verdict == "undecided"]
 
     def _is_confirmed(self, case: str) -> bool:
-        """It was seen over a whole trial."""
-        ended = [r for r in self.results() if r.case == case and r.status in ENDED]
-        return any((r.steps or self._assigned(r)) >= self.settings.steps for r in ended)
+        """A whole trial was asked of it and ended well.
+
+        What was asked counts, not the steps that were counted: a script that tells every 50th step has fewer of those, and so
+        has a larger batch at equal samples.
+        """
+        ended = [r for r in self.results() if r.case == case and r.status == "ok"]
+        return any(self._assigned(r) >= self.settings.steps for r in ended)
+
+    def _ran_alone(self, case: str) -> bool:
+        """A round was spent on confirming it: if that did not help, another will not."""
+        return any([trial.case for trial in planned.trials] == [case] for planned in self.rounds)
 
     def _assigned(self, result: TrialResult) -> int:
         trials = self.rounds[result.round - 1].trials

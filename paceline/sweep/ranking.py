@@ -1,11 +1,14 @@
 """From trials to verdicts: which case won, which are tied with it, which are slower, and how certain that is.
 
 Every case is compared with the leader, the fastest that trains well and completely. With `d` the difference and its interval
-at the sweep's confidence, shared out over all cases (Bonferroni) and over all looks (look n gets 1 / n(n+1) of the error):
+at the sweep's confidence, shared out over all ordered pairs of cases (Bonferroni: the leader is whoever the data say, so any pair
+may be the one that is compared) and over all looks (look n gets 1 / n(n+1) of the error):
 - tied: it lies within the margin on both sides, so the difference does not matter, whatever it is;
 - slower: it lies below zero;
 - undecided: neither yet. When nothing more will run, a case with at least two trials is tied then, "not told apart" and with the
   interval: no difference was found, which is not to say that there is none.
+The leader is the winner when nothing more will run and every case that could still beat it is slower or within the margin by its
+interval. Until then, and if the trials end with a case that was not told apart or hardly tried, it leads.
 """
 
 from __future__ import annotations
@@ -17,7 +20,8 @@ from dataclasses import dataclass, replace
 
 from paceline.sweep.comparison import Comparison, Observation, compare
 from paceline.sweep.evidence import ENDED, RaceSettings, TrialResult, Verdict
-from paceline.sweep.guard import Curve, Quality, compare_losses, mean_curve
+from paceline.sweep.guard import Curve, Quality, check_soundness, compare_losses, mean_curve
+from paceline.sweep.scale import Scale, choose_scale
 
 _EXCLUDED = {"oom": "does not fit", "diverged": "diverges"}
 TRIES = 2
@@ -60,12 +64,18 @@ def rank_cases(
     `is_final`: nothing more will run, so what was compared and could not be told apart is tied.
     """
     reference = reference_curve(results, baseline)
-    excluded = {case: v for case in cases if (v := exclude(case, results, reference, case == baseline, settings))}
-    counted = [r for r in results if r.status in ENDED and value_of(r, settings) is not None]
     lengths = lengths or {}
+    excluded = {
+        case: verdict
+        for case in cases
+        if (verdict := exclude(case, results, reference, case == baseline, settings, lengths))
+    }
+    counted = [r for r in results if r.status in ENDED and value_of(r, settings) is not None]
     doubt = settling(counted, settings, min(lengths.values(), default=settings.steps))
-    observations = tuple(observe_trial(r, settings, lengths.get(r.round), doubt) for r in counted)
-    comparison = compare(observations)
+    is_lower_better = settings.objective != "throughput" and settings.direction == "min"
+    scale = choose_scale([value for r in counted if (value := value_of(r, settings)) is not None], is_lower_better)
+    observations = tuple(observe_trial(r, settings, scale, lengths.get(r.round), doubt) for r in counted)
+    comparison = compare(observations, are_paces=settings.objective == "throughput")
     if comparison is None:
         verdicts = {case: excluded.get(case, Verdict("undecided", evidence="no trial yet")) for case in cases}
         return Ranking(tuple(cases), verdicts, None, (), (), None)
@@ -74,20 +84,20 @@ def rank_cases(
     best = [c for c in eligible if c not in incomplete and (field is None or c in field)]
     best = best or [c for c in eligible if c not in incomplete] or eligible
     leader = max(best, key=lambda case: comparison.effects[case], default=None)
-    error = (1 - settings.confidence) / (looks * (looks + 1)) / max(len(cases) - 1, 1)
-    if settings.racing is False:
-        # A grid is looked at once, when it is whole; what is shown before is not acted on.
-        error = (1 - settings.confidence) / max(len(cases) - 1, 1)
-    reach = comparison.reach(error)
+    # The data choose the leader: it is the largest of all, by luck, too. So every ordered pair has its share of the error.
+    error = (1 - settings.confidence) / max(len(cases) * (len(cases) - 1), 1)
+    # A grid is looked at once, when it is whole; what is shown before is not acted on.
+    reach = comparison.reach(error / (looks * (looks + 1)) if settings.racing else error)
     verdicts = dict(excluded)
-    contenders, single = list[str](), list[str]()
+    contenders, single, unknown = list[str](), list[str](), list[str]()
     for case in cases:
         if case in excluded:
             continue
         if leader is None or case not in comparison.effects:
             verdicts[case] = Verdict("undecided", complete=case not in incomplete, evidence="no trial has numbers yet")
+            unknown.append(case)
             continue
-        verdict = _judge(case, leader, comparison, settings, reach)
+        verdict = _judge(case, leader, comparison, settings, scale, reach)
         if verdict.verdict in ("slower", "tied") and verdict.trials < _WITNESSES and settings.racing:
             verdict = replace(
                 verdict, verdict="undecided", evidence=f"{verdict.evidence}: one trial may be an accident"
@@ -99,9 +109,8 @@ def rank_cases(
         if verdict.verdict == "undecided" and case not in incomplete:
             contenders.append(case)
         if verdict.verdict == "undecided" and verdict.trials >= _WITNESSES and is_final:
-            said = f"not told apart from the winner: {verdict.evidence}"
+            said = f"not told apart from the leader: {verdict.evidence}"
             verdicts[case] = replace(verdicts[case], verdict="tied", evidence=said)
-    order = _order(cases, verdicts, comparison)
     if leader is not None and not contenders:
         winner = _break_tie(leader, verdicts, comparison, results, settings)
         if winner != leader:
@@ -109,14 +118,22 @@ def rank_cases(
             verdicts[leader] = replace(
                 verdicts[leader], verdict="tied", evidence=f"tied with {winner}, which is steadier or smaller"
             )
-            verdicts[winner] = replace(was, verdict="winner", evidence=f"tied with {leader}, and steadier or smaller")
-            order = [winner, *(case for case in order if case != winner)]
+            verdicts[winner] = replace(was, verdict="leads", evidence=f"tied with {leader}, and steadier or smaller")
             leader = winner
+    is_open = contenders or unknown or any(verdicts[case].complete for case in single)
+    if leader is not None and is_final and not is_open:
+        verdicts[leader] = replace(verdicts[leader], verdict="winner")
+    order = _order(cases, leader, verdicts, comparison)
     return Ranking(tuple(order), verdicts, leader, tuple(contenders), tuple(single), comparison, observations)
 
 
 def exclude(
-    case: str, results: Sequence[TrialResult], reference: Curve, is_baseline: bool, settings: RaceSettings
+    case: str,
+    results: Sequence[TrialResult],
+    reference: Curve,
+    is_baseline: bool,
+    settings: RaceSettings,
+    lengths: Mapping[int, int],
 ) -> Verdict | None:
     """Why a case cannot win, however fast it is."""
     own = [r for r in results if r.case == case]
@@ -125,10 +142,16 @@ def exclude(
         if result.status in _EXCLUDED:
             what = "out of memory" if result.status == "oom" else "its loss was not a number or grew without bound"
             return Verdict(_EXCLUDED[result.status], trials=len(ended), evidence=f"{what} in round {result.round}")
-    if not ended and len(own) >= TRIES:
+    if len(own) >= TRIES and not any(value_of(r, settings) is not None for r in ended):
         statuses = ", ".join(f"{r.status} in round {r.round}" for r in own)
-        return Verdict("failed", complete=False, evidence=statuses)
-    quality = None if is_baseline else check_quality(ended, reference, settings)
+        silent = f" without a number for {settings.objective}" if ended else ""
+        return Verdict("failed", complete=False, evidence=statuses + silent)
+    for result in ended if settings.loss_tolerance is not None else ():
+        broken = check_soundness(result.losses, result.samples)
+        if broken is not None:
+            said = f"{broken} in round {result.round}"
+            return Verdict("diverges", trials=len(ended), evidence=said)
+    quality = None if is_baseline else check_quality(ended, reference, settings, lengths)
     if quality is not None and quality.is_worse:
         return Verdict("diverges", trials=len(ended), evidence=quality.evidence)
     return None
@@ -139,20 +162,30 @@ def reference_curve(results: Sequence[TrialResult], baseline: str) -> Curve:
     return mean_curve([r.losses for r in results if r.case == baseline and r.status in ENDED and r.losses])
 
 
-def check_quality(ended: Sequence[TrialResult], reference: Curve, settings: RaceSettings) -> Quality | None:
+def check_quality(
+    ended: Sequence[TrialResult], reference: Curve, settings: RaceSettings, lengths: Mapping[int, int]
+) -> Quality | None:
     """How the trials of a case train beside the baseline; None: nobody asked, or there is nothing to compare."""
     curves = [result.losses for result in ended if result.losses]
     if settings.loss_tolerance is None or not curves or not reference:
         return None
-    # A short trial ends in the steepest part of the curve, where little shifts a loss by much.
-    is_whole = max(curve[-1][0] for curve in curves) >= 0.9 * reference[-1][0]
+    # A short trial ends in the steepest part of the curve, where little shifts a loss by much. Its steps say whether it was one:
+    # with a small batch, a whole trial has seen few samples, too.
+    is_whole = any(
+        result.steps >= settings.steps
+        or (result.status == "ok" and lengths.get(result.round, settings.steps) >= settings.steps)
+        for result in ended
+        if result.losses
+    )
     tolerance = settings.loss_tolerance if is_whole else 3 * settings.loss_tolerance
     return compare_losses(mean_curve(curves), reference, tolerance)
 
 
 def value_of(result: TrialResult, settings: RaceSettings) -> float | None:
-    value = result.samples_per_s if settings.objective == "throughput" else result.metric
-    return value if value is not None and math.isfinite(value) and value > 0 else None
+    """What the objective asks for; None: it has none. A metric may be zero or negative, a pace may not."""
+    is_pace = settings.objective == "throughput"
+    value = result.samples_per_s if is_pace else result.metric
+    return value if value is not None and math.isfinite(value) and (value > 0 or not is_pace) else None
 
 
 def settling(results: Sequence[TrialResult], settings: RaceSettings, steps: int) -> float:
@@ -173,7 +206,7 @@ def settling(results: Sequence[TrialResult], settings: RaceSettings, steps: int)
 
 
 def observe_trial(
-    result: TrialResult, settings: RaceSettings, steps: int | None = None, doubt: float = 0.0
+    result: TrialResult, settings: RaceSettings, scale: Scale, steps: int | None = None, doubt: float = 0.0
 ) -> Observation:
     """A trial as evidence; a longer one than its round counts as far as the others of the round went."""
     value = value_of(result, settings)
@@ -183,8 +216,7 @@ def observe_trial(
         matched = result.windows[: max(steps // settings.window, 1)]
         if len(matched) < len(result.windows):
             value = _harmonic_mean(matched)
-    sign = -1.0 if settings.objective != "throughput" and settings.direction == "min" else 1.0
-    return Observation(result.case, result.round, sign * math.log(value), doubt if steps < settings.steps else 0.0)
+    return Observation(result.case, result.round, scale.place(value), doubt if steps < settings.steps else 0.0)
 
 
 def _harmonic_mean(rates: Sequence[float]) -> float:
@@ -192,16 +224,17 @@ def _harmonic_mean(rates: Sequence[float]) -> float:
     return len(rates) / sum(1 / rate for rate in rates)
 
 
-def _judge(case: str, leader: str, comparison: Comparison, settings: RaceSettings, reach: float) -> Verdict:
-    sign = -1.0 if settings.objective != "throughput" and settings.direction == "min" else 1.0
+def _judge(
+    case: str, leader: str, comparison: Comparison, settings: RaceSettings, scale: Scale, reach: float
+) -> Verdict:
     effect, alone = (
         comparison.effects[case],
         comparison.reach((1 - settings.confidence) / 2) * comparison.error_of(case),
     )
-    ends = sorted(math.exp(sign * (effect + side * alone)) for side in (-1, 1))
+    ends = sorted(scale.value(effect + side * alone) for side in (-1, 1))
     verdict = Verdict(
-        "winner",
-        value=math.exp(sign * effect),
+        "leads",
+        value=scale.value(effect),
         low=ends[0],
         high=ends[1],
         ratio=1.0,
@@ -214,23 +247,25 @@ def _judge(case: str, leader: str, comparison: Comparison, settings: RaceSetting
         return verdict
     difference, deviation = comparison.difference(case, leader)
     low, high = difference - reach * deviation, difference + reach * deviation
-    margin = math.log1p(settings.margin)
+    margin = scale.distance(settings.margin)
     is_within = -margin < low and high < margin
     word = "tied" if is_within else "slower" if high < 0 else "undecided"
-    between = f"between {math.expm1(low):+.1%} and {math.expm1(high):+.1%}"
-    said = f"{math.expm1(difference):+.1%} against the winner, {between} ({comparison.trials[case]} trials)"
-    ratios = (math.exp(difference), math.exp(low), math.exp(high))
+    ratios = (scale.ratio(difference), scale.ratio(low), scale.ratio(high))
+    between = f"between {ratios[1] - 1:+.1%} and {ratios[2] - 1:+.1%}"
+    said = f"{ratios[0] - 1:+.1%} against the leader, {between} ({comparison.trials[case]} trials)"
     return replace(verdict, verdict=word, ratio=ratios[0], ratio_low=ratios[1], ratio_high=ratios[2], evidence=said)
 
 
-def _order(cases: Sequence[str], verdicts: Mapping[str, Verdict], comparison: Comparison) -> list[str]:
-    """Complete before incomplete, those that may win before those that may not, then by value."""
-    may_win = ("winner", "tied", "slower", "undecided")
+def _order(
+    cases: Sequence[str], leader: str | None, verdicts: Mapping[str, Verdict], comparison: Comparison
+) -> list[str]:
+    """The leader; then those that may win before those that may not, complete before incomplete, and by value."""
+    may_win = ("winner", "leads", "tied", "slower", "undecided")
 
-    def key(case: str) -> tuple[bool, bool, float]:
+    def key(case: str) -> tuple[bool, bool, bool, float]:
         verdict = verdicts[case]
         effect = comparison.effects.get(case, -math.inf)
-        return verdict.verdict not in may_win, not verdict.complete, -effect
+        return case != leader, verdict.verdict not in may_win, not verdict.complete, -effect
 
     return sorted(cases, key=key)
 
@@ -243,14 +278,13 @@ def _break_tie(
     settings: RaceSettings,
 ) -> str:
     """The steadiest of those certainly within the margin of the leader, then the smallest."""
-    margin = math.log1p(settings.margin)
     tied = [leader]
     for case, verdict in verdicts.items():
         if (
             verdict.verdict == "tied"
             and verdict.complete
-            and verdict.ratio_low
-            and math.log(verdict.ratio_low) > -margin
+            and verdict.ratio_low is not None
+            and verdict.ratio_low > 1 / (1 + settings.margin)
         ):
             tied.append(case)
     if len(tied) == 1:
@@ -266,5 +300,6 @@ def _break_tie(
 
 def _spread(case: str, results: Sequence[TrialResult], settings: RaceSettings) -> float:
     """Between the trials of a case, relative; too few of them say nothing, so the same for all."""
-    values = [v for r in results if r.case == case and r.status in ENDED and (v := value_of(r, settings))]
-    return statistics.stdev(values) / statistics.fmean(values) if len(values) >= 5 else math.inf
+    values = [v for r in results if r.case == case and r.status in ENDED and (v := value_of(r, settings)) is not None]
+    size = statistics.fmean(abs(value) for value in values) if values else 0.0
+    return statistics.stdev(values) / size if len(values) >= 5 and size else math.inf

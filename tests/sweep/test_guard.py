@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import random
 
-from paceline.sweep.guard import compare_losses, mean_curve, value_at
+from paceline.sweep.guard import check_soundness, compare_losses, mean_curve, value_at
 
 
 def curve(step: int = 64, until: int = 6400, rise: float = 0.0, after: int = 0, seed: int | None = None):
@@ -66,3 +66,23 @@ def test_nothing_to_compare_is_said() -> None:
 def test_between_two_windows() -> None:
     assert value_at([(100, 4.0), (200, 2.0)], 150) == 3.0
     assert mean_curve([[(100, 4.0), (200, 2.0)], [(50, 5.0), (150, 2.0)]]) == [(100, 3.75), (200, 2.0)]
+
+
+def test_a_larger_batch_is_held_against_the_baselines_end_where_the_baseline_has_none() -> None:
+    """Four times the samples in as many steps."""
+    large = curve(step=256, until=25_600)
+    assert not compare_losses(large, curve(seed=1), 0.02).is_worse
+    late = [(samples, 50.0 if samples > 20_000 else loss) for samples, loss in large]
+    assert compare_losses(late, curve(), 0.02).is_worse
+
+
+def test_a_loss_that_falls_silent_is_not_sound() -> None:
+    """'loss ([0-9.]+)' does not match nan."""
+    told = curve(until=6400)
+    assert check_soundness(told, samples=6400) is None
+    assert check_soundness(told, samples=0) is None
+    assert check_soundness(told[:-2], samples=6400) is None
+    assert "3,200 samples" in (check_soundness(told[:50], samples=6400) or "")
+    assert check_soundness(told[::30], samples=6400) is None
+    assert "not a number from 128" in (check_soundness([(64, 4.0), (128, math.inf), (192, 4.0)], samples=0) or "")
+    assert check_soundness([], samples=6400) is None

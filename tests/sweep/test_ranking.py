@@ -64,7 +64,7 @@ def test_what_cannot_run_has_a_verdict() -> None:
     cases = ["base", "huge", "nan", "broken", "slow start"]
     found = {case: v.verdict for case, v in rank_cases(cases, results, "base", GRID).verdicts.items()}
     assert found == {
-        "base": "winner",
+        "base": "leads",
         "huge": "does not fit",
         "nan": "diverges",
         "broken": "failed",
@@ -100,3 +100,75 @@ def test_a_metric_to_be_made_small() -> None:
     assert verdict.low is not None
     assert verdict.high is not None
     assert verdict.low < verdict.value < verdict.high
+
+
+@pytest.mark.parametrize(("direction", "best"), [("max", "b"), ("min", "a")])
+def test_a_metric_below_zero(direction: str, best: str) -> None:
+    settings = replace(GRID, objective="log_likelihood", direction=direction)
+    results = trials("a", 1000, metric=-2.0) + trials("b", 900, metric=-1.5)
+    results = [replace(r, metric=(r.metric or 0) * (1 + 0.001 * (r.round % 3))) for r in results]
+    ranking = rank_cases(["a", "b"], results, "a", settings, is_final=True)
+    assert ranking.leader == best
+    other = ranking.verdicts["a" if best == "b" else "b"]
+    assert other.verdict == "slower"
+    assert ranking.verdicts["b"].value == pytest.approx(-1.5, rel=0.01)
+    assert other.ratio == pytest.approx(1 - 0.5 / 1.75, abs=0.01)
+
+
+def test_a_small_batch_is_held_to_the_whole_tolerance() -> None:
+    """A quarter of the samples in as many steps, and 5.5 % worse at each of them."""
+    worse = tuple((step * 16, 4.0 * 1.055) for step in range(10, 101, 10))
+    results = trials("batch=64", 1000) + trials("batch=16", 1500, losses=worse)
+    ranking = rank_cases(["batch=64", "batch=16"], results, "batch=64", GRID, is_final=True)
+    assert ranking.verdicts["batch=16"].verdict == "diverges"
+    short = [replace(r, steps=20) for r in results]
+    ranking = rank_cases(["batch=64", "batch=16"], short, "batch=64", GRID, lengths=dict.fromkeys(range(1, 5), 20))
+    assert ranking.verdicts["batch=16"].verdict != "diverges"
+
+
+@pytest.mark.parametrize("case", ["base", "fast"])
+def test_a_loss_that_is_not_a_number_or_falls_silent_cannot_win(case: str) -> None:
+    """The baseline's own, too; one trial of them is enough."""
+    sound = trials("base", 1000) + trials("fast", 1500) + trials("better", 1200)
+    silent = tuple((step * 64, 4.0) for step in range(10, 51, 10))
+    broken = (*silent, (6400, float("nan")))
+    for bad in ({"losses": broken}, {"losses": silent, "samples": 6400}):
+        results = [replace(r, **bad) if (r.case, r.round) == (case, 2) else r for r in sound]
+        ranking = rank_cases(["base", "fast", "better"], results, "base", GRID, is_final=True)
+        assert ranking.verdicts[case].verdict == "diverges"
+        assert ranking.leader == ("better" if case == "fast" else "fast")
+
+
+@pytest.mark.parametrize(("objective", "best"), [("ndcg_10", "steady"), ("throughput", "wild")])
+def test_a_low_metric_is_no_accident_of_the_machine(objective: str, best: str) -> None:
+    wild, steady = (0.206, 0.205, 0.100, 0.205, 0.090), (0.200, 0.201, 0.199, 0.200, 0.200)
+    results = [
+        trial(case, value, round, metric=value)
+        for case, values in (("wild", wild), ("steady", steady), ("third", (0.180, 0.181, 0.179, 0.180, 0.180)))
+        for round, value in enumerate(values, 1)
+    ]
+    settings = replace(GRID, objective=objective, repeats=5)
+    assert rank_cases(["steady", "wild", "third"], results, "steady", settings, is_final=True).leader == best
+
+
+def test_nobody_wins_while_another_case_may_be_better() -> None:
+    def verdicts_of(results: list[TrialResult], is_final: bool) -> list[str]:
+        found = rank_cases(["a", "b"], results, "a", GRID, is_final=is_final).verdicts
+        return [found[case].verdict for case in ("a", "b")]
+
+    clear = trials("a", 1000) + trials("b", 900)
+    assert verdicts_of(clear[:1], is_final=False) == ["leads", "undecided"]
+    assert verdicts_of(clear, is_final=False) == ["leads", "slower"]
+    assert verdicts_of(clear, is_final=True) == ["winner", "slower"]
+    paces = {"a": (1000.0, 1060.0, 1010.0), "b": (1020.0, 990.0, 1000.0)}
+    noisy = [trial(case, pace, r) for case, own in paces.items() for r, pace in enumerate(own, 1)]
+    assert verdicts_of(noisy, is_final=False) == ["leads", "undecided"]
+    assert verdicts_of(noisy, is_final=True) == ["leads", "tied"], "not told apart is no proof"
+    assert verdicts_of([*trials("a", 1000), trial("b", 1000, 1)], is_final=True)[0] == "leads"
+
+
+def test_the_leader_is_the_first_in_order() -> None:
+    """A case that ran no more may have the larger estimate: it is not the one that was confirmed."""
+    results = trials("a", 1000) + trials("b", 990) + trials("c", 980)
+    ranking = rank_cases(["a", "b", "c"], results, "c", GRID, field={"b", "c"})
+    assert (ranking.leader, ranking.order[0]) == ("b", "b")
