@@ -54,8 +54,7 @@ class Child:
             stdout=subprocess.PIPE if answer is not None else None,
             stderr=subprocess.PIPE,
             start_new_session=True,
-            # Killed with us, not asked to stop: whoever starts the playbook again must not meet a command that is still stopping.
-            preexec_fn=functools.partial(die_with_parent, os.getpid(), signal.SIGKILL),
+            preexec_fn=functools.partial(_begin, os.getpid()),
         )
         tail: deque[str] = deque(maxlen=_TAIL)
         kept: list[str] = []
@@ -87,6 +86,14 @@ class Child:
             if wanted > told:
                 told = wanted
                 process.send_signal(signal.SIGINT)
+
+
+def _begin(parent_pid: int) -> None:
+    """In the child, before its program."""
+    # A shell's background job has SIGINT ignored, and so would this one: but we pass a stop on by it.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    # Killed with us, not asked to stop: whoever starts the playbook again must not meet a command that is still stopping.
+    die_with_parent(parent_pid, signal.SIGKILL)
 
 
 def _pass_on(stream: IO[bytes], tail: deque[str]) -> None:

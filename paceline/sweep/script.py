@@ -17,7 +17,7 @@ from pathlib import Path
 
 def script_files(argv: Sequence[str]) -> set[Path]:
     """Absolute paths; the words are looked up in the working directory, as Python does."""
-    named = {Path(part).absolute() for word in argv for part in _parts(word) if Path(part).is_file()}
+    named = {Path(part).absolute() for word in argv for part in _parts(word) if _is_file(part)}
     found = set(named)
     for path in named:
         if path.suffix == ".py":
@@ -28,6 +28,14 @@ def script_files(argv: Sequence[str]) -> set[Path]:
             for path in _module(root, f"{module}.__main__") | _module(root, module):
                 found |= {path} | _imported(path, root)
     return found
+
+
+def _is_file(part: str) -> bool:
+    """A word may be anything: too long for a name, or with characters that no name has."""
+    try:
+        return Path(part).is_file()
+    except (OSError, ValueError):
+        return False
 
 
 def _parts(word: str) -> tuple[str, ...]:

@@ -16,9 +16,11 @@ from pathlib import Path
 from typing import Any
 
 from paceline.config.dump import dump_config
+from paceline.config.sections import RunConfig
 from paceline.config.source import show
 from paceline.files import finite, storage_errors, write_json, write_text
 from paceline.sweep.outcome import Sweep
+from paceline.sweep.plan import COMMAND, Plan
 from paceline.sweep.summary import render_summary
 
 Described = Mapping[str, Any]
@@ -72,8 +74,16 @@ def _write_best(sweep: Sweep, described: Described) -> None:
         "config": "best.yaml",
     } | {key: row[key] for key in numbers}
     head = [f"# {described['sentence']}", f"# from {sweep.plan.path.name}; train with: paceline train best.yaml", ""]
-    write_text(sweep.root / "best.yaml", "\n".join(head) + dump_config(case.job.config))
+    write_text(sweep.root / "best.yaml", "\n".join(head) + dump_config(_as_trained(case.job.config, sweep.plan)))
     write_json(sweep.root / "best_config.json", finite(record))
+
+
+def _as_trained(config: RunConfig, plan: Plan) -> RunConfig:
+    """A script that is told its length has to be told one: that of a trial."""
+    if config.recipe != COMMAND or config.train.max_steps is not None:
+        return config
+    train = config.train.model_copy(update={"max_steps": plan.config.steps})
+    return config.model_copy(update={"train": train})
 
 
 def _manifest(described: Described, axes: Sequence[str], values: Mapping[str, Described]) -> list[dict[str, Any]]:

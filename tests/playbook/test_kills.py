@@ -171,6 +171,17 @@ def test_a_request_is_passed_on_once(tmp_path: Path, count: int, capsys: pytest.
     assert "on its way" in capsys.readouterr().err
 
 
+def test_a_request_reaches_a_command_of_a_background_job(tmp_path: Path) -> None:
+    """A shell starts those with SIGINT ignored."""
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        code = "import pathlib, sys, time; pathlib.Path(sys.argv[1]).touch(); time.sleep(60)"
+        ended = Child([sys.executable, "-c", code], Asked(tmp_path / "there")).run([str(tmp_path / "there")])  # type: ignore[arg-type]
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert ended.exit_code == -signal.SIGINT or "KeyboardInterrupt" in "".join(ended.tail)
+
+
 def test_an_answer_is_kept_whole_or_not_at_all(tmp_path: Path, calls: object) -> None:
     child = Child(PREFIX, Asked())  # type: ignore[arg-type]
     assert child.run(["evaluate", "x"], tmp_path / "a.json").exit_code == 0

@@ -28,7 +28,7 @@ from paceline.errors import NonFiniteError, OutOfMemoryError, PacelineError, Ran
 from paceline.files import storage_error
 from paceline.parentage import die_with_parent
 from paceline.recipes.command.reading import LineReader
-from paceline.recipes.command.words import render_argv, samples_per_step
+from paceline.recipes.command.words import check_given, render_argv, samples_per_step
 from paceline.recipes.job import load_job
 from paceline.telemetry.events import EventLog
 from paceline.telemetry.failure import format_failure
@@ -68,6 +68,7 @@ class Runner:
 
     def run(self) -> int:
         signal.signal(signal.SIGTERM, self._on_sigterm)
+        check_given(self._config)
         argv = render_argv(self._config, self._layout.root, self._world_size, _free_port())
         self._write_plan(argv)
         began = time.monotonic()

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from paceline.config.describe import describe, value_at
 from paceline.config.nearest import nearest_key
 from paceline.config.source import show
-from paceline.errors import Problem
+from paceline.errors import ConfigError, Problem
 from paceline.telemetry.tables import METRICS_COLUMNS, VALIDATION_COLUMNS
 
 if TYPE_CHECKING:
@@ -52,6 +52,16 @@ def render(text: str, values: Mapping[str, Any]) -> str:
 def render_argv(config: RunConfig, root: Path, world_size: int, port: int) -> list[str]:
     values = known_values(config, root, world_size, port)
     return [render(word, values) for word in value_at(config, "command.argv")]
+
+
+def check_given(config: RunConfig) -> None:
+    """Before a script is started: what its words name has to have a value. A plan's cases get theirs trial by trial."""
+    values = known_values(config)
+    for word in value_at(config, "command.argv"):
+        for name in _NAME.findall(word):
+            if values[name] is None:
+                what = f"{{{name}}} in {word!r} stands for nothing: {name} is null"
+                raise ConfigError(what, "command.argv", f"give {name}=…, or take the word out")
 
 
 def samples_per_step(config: RunConfig) -> int | None:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from paceline.recipes.command.words import render_argv, samples_per_step
+import pytest
+
+from paceline.errors import ConfigError
+from paceline.recipes.command.words import check_given, render_argv, samples_per_step
 from paceline.recipes.job import load_job
 
 WORDS = [
@@ -26,3 +29,11 @@ def test_a_setting_has_an_effect_where_a_word_names_it() -> None:
         "command", [*WORDS, "train.global_batch=9", "train.micro_batch=3", "supervise.max_restarts=1"], environ={}
     )
     assert [name for name, _ in job.idle(job.given)] == ["train.micro_batch"]
+
+
+def test_a_word_that_stands_for_nothing_is_refused_before_the_script_is_started() -> None:
+    words = "command.argv=[python, x.py, '--steps={train.max_steps}']"
+    config = load_job("command", [words], environ={}).config
+    with pytest.raises(ConfigError, match=r"train\.max_steps is null"):
+        check_given(config)
+    check_given(load_job("command", [words, "train.max_steps=3"], environ={}).config)
