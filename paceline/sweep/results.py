@@ -18,7 +18,7 @@ from typing import Any
 
 from paceline.errors import PacelineError
 from paceline.sweep.measured import Measured
-from paceline.sweep.plan import THROUGHPUT
+from paceline.sweep.plan import COMMAND, THROUGHPUT
 from paceline.telemetry.reader import Row, Run, read_run
 
 _MOST_LOSSES = 300
@@ -70,10 +70,8 @@ def read_trial(
     status, why = _status(run, rows, counted, span)
     if verdict is not None:
         status, why = verdict, reason or why
-    last = run.run.attempts[-1].step if run.run.attempts else None
-    last = max((step for step in (last, rows[-1]["step"] if rows else None) if step is not None), default=None)
     measured: dict[str, Any] = {
-        "last_step": last,
+        "last_step": _last_step(run, rows),
         "final_loss": _number(rows[-1].get("loss")) if rows else None,
         "samples": rows[-1].get("samples") if rows else None,
         "losses": _losses(rows),
@@ -218,10 +216,17 @@ def _status(run: Run, rows: Sequence[Row], counted: _Counted | None, span: Trial
         return "diverged", divergence
     if counted is None:
         return "failed", f"it reported no step after the warm-up of {span.warmup_steps} steps"
-    # A script that tells every tenth step ends between two lines, and may have begun with step 0.
-    if rows[-1]["step"] < span.total and rows[-1]["step"] + (rows[-1].get("window_steps") or 1) < span.total:
-        return "failed", f"it ended by itself after step {rows[-1]['step']:,}; {span.total:,} were asked for"
+    reached = _last_step(run, rows) or 0
+    # A script that tells every tenth step ends between two lines, and may have begun with step 0; ours tell their last one.
+    beyond = math.gcd(*(row["step"] for row in rows)) if run.run.recipe == COMMAND else 0
+    if reached < span.total and reached + beyond < span.total:
+        return "failed", f"it ended by itself after step {reached:,}; {span.total:,} were asked for"
     return "ok", ""
+
+
+def _last_step(run: Run, rows: Sequence[Row]) -> int | None:
+    told = [run.run.attempts[-1].step if run.run.attempts else None, rows[-1]["step"] if rows else None]
+    return max((step for step in told if step is not None), default=None)
 
 
 def _last_evaluation(run: Run) -> dict[str, float]:

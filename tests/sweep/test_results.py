@@ -19,11 +19,13 @@ BEGAN = 1000.0
 SPAN = TrialSpan(warmup_steps=20, steps=40, window=20)
 
 
-def write_run(root: Path, rows: list[dict[str, Any]], state: str = "finished", reason: str = "") -> RunLayout:
+def write_run(
+    root: Path, rows: list[dict[str, Any]], state: str = "finished", reason: str = "", recipe: str = "sasrec"
+) -> RunLayout:
     layout = RunLayout(root)
     root.mkdir()
     attempt = Attempt(1, 1, 1, BEGAN, "", [], state=state, step=rows[-1]["step"] if rows else None)
-    RunFile("id", "sasrec", "", "0", BEGAN, {}, state=state, reason=reason, attempts=[attempt]).save(layout)
+    RunFile("id", recipe, "", "0", BEGAN, {}, state=state, reason=reason, attempts=[attempt]).save(layout)
     table = Table(layout.metrics, METRICS_COLUMNS)
     for row in rows:
         table.write({"attempt": 1, **row})
@@ -181,10 +183,15 @@ def test_counting_begins_after_the_warm_up_and_a_script_that_counts_from_zero_en
     assert found.startup_s == pytest.approx(5 + 1)
     write_run(tmp_path / "s", lines[2:])
     assert read(tmp_path / "s").counted_steps == 30
-    write_run(tmp_path / "zero", rows([1] * 5))
+    write_run(tmp_path / "zero", rows([1] * 5), recipe="command")
     assert read(tmp_path / "zero").status == "ok"
-    write_run(tmp_path / "short", rows([1] * 4))
+    write_run(tmp_path / "short", rows([1] * 4), recipe="command")
     assert read(tmp_path / "short").status == "failed"
+    # One that tells every step has told its last one.
+    write_run(tmp_path / "each", [rows([1])[0] | {"step": 1}, *rows([1] * 5)], recipe="command")
+    assert read(tmp_path / "each").reason == "it ended by itself after step 50; 60 were asked for"
+    write_run(tmp_path / "ours", rows([1] * 5))
+    assert read(tmp_path / "ours").status == "failed"
 
 
 def test_another_objective_reads_another_number_of_the_same_record() -> None:
