@@ -88,6 +88,7 @@ def test_a_metric_is_compared_at_equal_samples(tmp_path: Path, monkeypatch: pyte
 def test_a_script_that_has_never_heard_of_us(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The example as its README tells it, shorter: swept, launched and reported."""
     monkeypatch.chdir(ROOT)
+    monkeypatch.setenv("PATH", os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]))  # its `python`
     folder, out = "examples/foreign-script", tmp_path / "s"
     words = ["steps=60", "warmup_steps=20", "window=20", "repeats=1", "racing=false"]
     axes = ["axes.params.batch=[64]", "axes.params.threads=[1]"]
