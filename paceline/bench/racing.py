@@ -1,7 +1,8 @@
 """Replays sweeps on traces fitted to recorded ones, full grid against race: what a race costs, and how often it is right.
 
 A replay draws 36 cells and a machine; the grid and the race then run on machines of the same kind with luck of their own. A
-race is right if its winner is the best cell, or within the margin of it (and trains well); that it agrees with the grid is counted, too.
+race is right if its leader is the best cell, or within the margin of it (and trains well); that it agrees with the grid is counted,
+too. Where no cell differs from another every choice is right, so a null sweep is right if no case was called slower.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ class Replay:
     is_agreed: bool
     """both winners are the same, or truly within the margin"""
     is_claim_wrong: bool
-    """a case was said to be slower than the winner, and is better than it by more than the margin"""
+    """a case was said to be slower than the leader, and is as good (null) or better by more than the margin"""
     is_undecided: bool
     """the budget ended before every verdict was certain"""
     race_trials: int
@@ -59,8 +60,8 @@ def replay(trace: Trace, kind: str, seed: int, settings: RaceSettings | None = N
     best, margin = max(truth.values()), math.log1p(settings.margin)
     chosen = race.ranking().leader or cells[0].name
     whole = grid.ranking().leader or cells[0].name
-    verdicts = race.verdicts()
-    slower = [truth[case] for case, verdict in verdicts.items() if verdict.verdict == "slower"]
+    slower = [truth[case] for case in _slower(race)]
+    is_null = kind == "null"
     return Replay(
         trace.name,
         kind,
@@ -68,14 +69,18 @@ def replay(trace: Trace, kind: str, seed: int, settings: RaceSettings | None = N
         len(grid.rounds),
         grid_world.spent_s,
         race_world.spent_s,
-        truth[whole] >= best - margin,
-        truth[chosen] >= best - margin,
+        not _slower(grid) if is_null else truth[whole] >= best - margin,
+        not slower if is_null else truth[chosen] >= best - margin,
         chosen == whole or abs(truth[chosen] - truth[whole]) <= margin,
-        any(value > truth[chosen] + margin for value in slower),
+        bool(slower) if is_null else any(value > truth[chosen] + margin for value in slower),
         bool(race.ranking().contenders),
         len(race.results()),
         len(grid.results()),
     )
+
+
+def _slower(racer: Racer) -> list[str]:
+    return [case for case, verdict in racer.verdicts().items() if verdict.verdict == "slower"]
 
 
 def _run(trace: Trace, cells: list[Cell], settings: RaceSettings, seed: int) -> tuple[Racer, World]:
@@ -95,10 +100,11 @@ def replay_all(replays: int, seed: int, noise: float | None = NOISE, repeats: in
 
 
 def summarize(replays: list[Replay]) -> list[dict[str, Any]]:
-    """One row per trace and kind, and one for all of them."""
+    """One row per trace and kind, and one per kind: what is right in a null sweep is another thing, so nothing sums all."""
     keys = list(dict.fromkeys((r.trace, r.kind) for r in replays))
     rows = [_row(t, k, [r for r in replays if (r.trace, r.kind) == (t, k)]) for t, k in keys]
-    return [*rows, _row("all", "", replays)]
+    kinds = dict.fromkeys(r.kind for r in replays)
+    return [*rows, *(_row("all", kind, [r for r in replays if r.kind == kind]) for kind in kinds)]
 
 
 def _row(trace: str, kind: str, replays: list[Replay]) -> dict[str, Any]:

@@ -45,10 +45,11 @@ def command(
     if as_json:
         print(json.dumps({"seed": seed, "replays": replays, "noise": noise or None, "repeats": repeats, "rows": rows}))
         return
+    title = f"36 cells, {f'{noise:.1%} noise' if noise else 'noise as recorded'}, accidents apart, seed {seed}"
     columns = ("trace", "sweep", "grid repeats", "cost", "median", "p90", "right", "share (95 %)")
-    table = Table(*columns, "grid right", "agree", "wrong claims", title=f"36 cells, seed {seed}")
-    for row in rows:
-        if row["trace"] == "all":
+    table = Table(*columns, "grid right", "agree", "wrong claims", title=title)
+    for before, row in zip([None, *rows], rows, strict=False):
+        if row["trace"] == "all" and before is not None and before["trace"] != "all":
             table.add_section()
         table.add_row(
             row["trace"],
@@ -66,6 +67,7 @@ def command(
     build_console().print(table)
     print(
         f"cost: device-seconds of the race over the grid's, start-ups included (target at most {TARGET_COST}); right: the best "
-        f"cell, or within 1 % of it (target at least {TARGET_RIGHT}); wrong claims: of replays in which a case was called "
-        "slower that beats the winner by more than 1 %"
+        f"cell, or within 1 % of it (target at least {TARGET_RIGHT} of gap and of crossing); of null sweeps, where no cell differs: "
+        "no case called slower; wrong claims: of replays in which a case was called slower that beats the leader by more than 1 %, "
+        "or equals it in a null sweep"
     )
