@@ -14,7 +14,7 @@ from paceline.reports.sweep_facts import WITHOUT_NUMBER, CaseFacts, SweepFacts
 
 MOST_LANES = 60
 """the rest is in the tables"""
-COLOURS = {"winner": 2, "tied": 2, "slower": 4, "undecided": 0}
+COLOURS = {"winner": 2, "leads": 2, "tied": 2, "slower": 4, "undecided": 0}
 _BAD = 5
 
 
@@ -39,24 +39,25 @@ def ranking_chart(facts: SweepFacts) -> Lanes | None:
     lanes = [_ranked(facts, case) for case in shown_cases(facts)]
     if not any(lane.values for lane in lanes):
         return None
-    baseline, winner = facts.baseline, facts.winner
+    baseline, leader = facts.baseline, facts.leader
     value = baseline.value("value") if baseline is not None else None
     lines = [Line(value, f"baseline: {figure(value)}")] if value is not None else []
-    margin, best = facts.part("plan").get("margin"), winner.value("value") if winner is not None else None
+    margin, best = facts.part("plan").get("margin"), leader.value("value") if leader is not None else None
     band, band_text = None, ""
     if is_finite(margin) and best is not None:
-        band_text = f"within {_percent(margin)} of the winner"
+        whose = "the winner" if leader is facts.winner else "the first"
+        band_text = f"within {_percent(margin)} of {whose}"
         band = (best, best * (1 + margin)) if facts.is_lower_better else (best * (1 - margin), best)
     verdicts = {case.verdict for case in shown_cases(facts)}
     legend = [
-        ("point s2", "winner"),
+        ("point s2", leader.verdict if leader is not None else ""),
         ("ring s2", "tied with it") if "tied" in verdicts else None,
         ("point s4", "slower" if not facts.is_lower_better else "worse") if "slower" in verdicts else None,
         ("point s0", "undecided") if "undecided" in verdicts else None,
         (f"point s{_BAD}", "cannot win") if verdicts & {*WITHOUT_NUMBER} else None,
         ("whisker s4", f"interval at {_confidence(facts)}") if any(lane.spans for lane in lanes) else None,
     ]
-    if winner is None:
+    if leader is None:
         legend = legend[1:]
     better = "lower is better" if facts.is_lower_better else "higher is better"
     return Lanes(

@@ -120,6 +120,11 @@ class SweepFacts:
         return next((case for case in self.cases if case.verdict == "winner"), None)
 
     @property
+    def leader(self) -> CaseFacts | None:
+        """The winner, or who is ahead where that is not certain."""
+        return next((case for case in self.cases if case.verdict in ("winner", "leads")), None)
+
+    @property
     def baseline(self) -> CaseFacts | None:
         return next((case for case in self.cases if case.name == plain(text(self.record.get("baseline")))), None)
 

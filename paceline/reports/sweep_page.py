@@ -118,14 +118,14 @@ def sentence_of(facts: SweepFacts) -> str:
 
 
 def _reasons(facts: SweepFacts) -> Iterator[Note]:
-    winner = facts.winner
-    if winner is not None:
+    leader = facts.leader
+    if leader is not None:
         ends = (
-            f"between {figure(winner.interval[0])} and {figure(winner.interval[1])} {facts.unit}"
-            if winner.interval
+            f"between {figure(leader.interval[0])} and {figure(leader.interval[1])} {facts.unit}"
+            if leader.interval
             else ""
         )
-        why = "; ".join(filter(None, (text(winner.record.get("evidence")), ends)))
+        why = "; ".join(filter(None, (text(leader.record.get("evidence")), ends)))
         yield from [Note(f"Why: {why}.")] if why else []
     for verdict in WITHOUT_NUMBER:
         names = [case.name for case in facts.cases if case.verdict == verdict]

@@ -94,6 +94,7 @@ class Measured:
             startup_s=self.startup_s,
             metric=self.metric,
             steps=self.counted_steps,
+            samples=self.samples or 0,
         )
 
 

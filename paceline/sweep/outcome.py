@@ -26,7 +26,7 @@ from paceline.sweep.ranking import Ranking
 
 SCHEMA = 1
 _WIDEST = 10.0
-_MAY_WIN = ("winner", "tied", "slower", "undecided")
+_MAY_WIN = ("winner", "leads", "tied", "slower", "undecided")
 _COMMON = (
     "samples_per_s",
     "units_per_s",
@@ -215,16 +215,19 @@ def _sentence(
         statuses = sorted({case["verdict"] for case in cases if case["num_trials"]})
         return f"No case has a result ({', '.join(statuses)})." if statuses else "No trial has ended yet."
     amount = f"{_amount(best['value'])} {objective['unit'] or objective['name']}"
-    does = "wins" if best["verdict"] == "winner" and ending.state == "finished" else "leads so far"
+    is_ended = ending.state == "finished"
+    has_won = best["verdict"] == "winner" and is_ended
+    does = "wins" if has_won else "leads" if is_ended else "leads so far"
     text = f"{best['name']} {does} with {amount}"
     base = next(case for case in cases if case["is_baseline"])
     if base is not best and base["value"]:
-        share = best["value"] / base["value"] - 1
+        share = (best["value"] - base["value"]) / abs(base["value"])
         text += f", {share:+.1%} against the baseline {base['name']} ({_amount(base['value'])})"
     tied = [case["name"] for case in cases if case["verdict"] == "tied"]
     if tied:
         shown = ", ".join(tied[:3]) + (f" and {len(tied) - 3} more" if len(tied) > 3 else "")
-        text += f"; tied with it: {shown}"
+        # Some of them may be tied for certain; their evidence says which.
+        text += f"; {'tied with' if has_won else 'not told apart from'} it: {shown}"
     open_cases = sum(case["verdict"] == "undecided" for case in cases)
     if open_cases:
         text += f"; {open_cases} of {len(cases)} cases {'is' if open_cases == 1 else 'are'} undecided"

@@ -55,6 +55,9 @@ def test_the_sentence_claims_what_is_decided_and_no_more(sweep: Sweep) -> None:
     assert found["sentence"].endswith("; 1 of 3 cases is undecided.")
     assert not found["is_decided"]
     assert describe(sweep, [winner, tied, slower])["is_decided"]
+    ahead = describe(sweep, [Verdict("leads", 1200.0, 1100.0, 1300.0), tied, slower])
+    assert ahead["sentence"] == "micro_batch=8 leads with 1,200 samples/s; not told apart from it: micro_batch=16."
+    assert (ahead["winner"], ahead["best"], ahead["is_decided"]) == (None, "micro_batch=8", False)
     assert "leads so far with" in describe(sweep, [winner, tied, slower], "stopped")["sentence"]
     nothing = describe(sweep, [Verdict("failed")] * 3, status="failed")
     assert (nothing["best"], nothing["winner"]) == (None, None)
