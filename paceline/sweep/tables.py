@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from paceline.config.describe import value_at
 from paceline.config.dump import dump_config
 from paceline.config.sections import RunConfig
 from paceline.config.source import show
@@ -79,8 +80,9 @@ def _write_best(sweep: Sweep, described: Described) -> None:
 
 
 def _as_trained(config: RunConfig, plan: Plan) -> RunConfig:
-    """A script that is told its length has to be told one: that of a trial."""
-    if config.recipe != COMMAND or config.train.max_steps is not None:
+    """A script whose words name its length has to be given one: that of a trial."""
+    words = " ".join(value_at(config, "command.argv")) if config.recipe == COMMAND else ""
+    if config.train.max_steps is not None or "{train.max_steps}" not in words:
         return config
     train = config.train.model_copy(update={"max_steps": plan.config.steps})
     return config.model_copy(update={"train": train})

@@ -98,6 +98,7 @@ def test_a_script_that_has_never_heard_of_us(tmp_path: Path, monkeypatch: pytest
     assert trial["status"] == "ok"
     assert trial["metrics"]["error"] > 0
     assert run_command(["report", str(out / trial["directory"]), "--out", str(tmp_path / "r")]) == 0
+    assert load_job(str(out / "best.yaml"), environ={}).config.train.max_steps == 60, "its words name it"
     job = load_job(f"{folder}/run.yaml", environ={})
     job.check(Facts(1, 0))
     assert "paceline" not in (ROOT / folder / "train.py").read_text().split('"""', 2)[2]
