@@ -86,8 +86,10 @@ class Scoreboard:
         comparison, repeats = self._race.ranking().comparison, self._settings.repeats
         if repeats == 1 and self._counted:
             return ["one trial of each case has no spread: what is close cannot be told apart; set repeats, or auto"]
-        if comparison is None or comparison.freedom < 1 or repeats is None:
+        if comparison is None or comparison.freedom < 1:
             return []
         settings = self._settings
+        # `auto` takes what the noise asks for, and is silent, unless that is more than it may.
+        repeats = settings.max_rounds if repeats is None else repeats
         said = say_power(settings.effect, comparison.noise, repeats, settings.power, settings.confidence)
         return [said] if said is not None else []
