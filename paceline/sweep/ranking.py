@@ -32,6 +32,8 @@ _PRESUMED, _PRESUMED_FREEDOM = 0.03, 3
 """how much short trials may mislead, before whole ones have been seen, and for how many of them that counts"""
 _STEADIER = 1.25
 """by how much deviations of tied cases must differ to decide between them"""
+_UNKNOWN = 10.0
+"""an interval that reaches so many times as far as the leader says nothing, and is not told"""
 
 
 @dataclass(frozen=True)
@@ -252,7 +254,10 @@ def _judge(
     word = "tied" if is_within else "slower" if high < 0 else "undecided"
     ratios = (scale.ratio(difference), scale.ratio(low), scale.ratio(high))
     between = f"between {ratios[1] - 1:+.1%} and {ratios[2] - 1:+.1%}"
-    said = f"{ratios[0] - 1:+.1%} against the leader, {between} ({comparison.trials[case]} trials)"
+    if ratios[2] > _UNKNOWN:
+        between = "which may be chance"
+    trials = comparison.trials[case]
+    said = f"{ratios[0] - 1:+.1%} against the leader, {between} ({trials} trial{'s' if trials != 1 else ''})"
     return replace(verdict, verdict=word, ratio=ratios[0], ratio_low=ratios[1], ratio_high=ratios[2], evidence=said)
 
 

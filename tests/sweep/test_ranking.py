@@ -172,3 +172,10 @@ def test_the_leader_is_the_first_in_order() -> None:
     results = trials("a", 1000) + trials("b", 990) + trials("c", 980)
     ranking = rank_cases(["a", "b", "c"], results, "c", GRID, field={"b", "c"})
     assert (ranking.leader, ranking.order[0]) == ("b", "b")
+
+
+def test_an_interval_that_says_nothing_is_not_told() -> None:
+    """One trial each: the difference stands, what may be behind it has no bounds worth reading."""
+    results = trials("a", 1000, repeats=1) + trials("b", 900, repeats=1)
+    ranking = rank_cases(["a", "b"], results, "a", GRID, is_final=True)
+    assert ranking.verdicts["b"].evidence == "-10.0% against the leader, which may be chance (1 trial)"
