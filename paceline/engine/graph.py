@@ -46,7 +46,7 @@ def choose_graph(
     if precision == "fp16":
         return False, "fp16 changes the scale of its loss from step to step"
     if train.compile.enabled:
-        return False, "compiled kernels draw dropout from seeds that a recording would keep, the same in every step"
+        return False, "recorded, a compiled model with dropout did not repeat itself from one start to the next"
     if train.activation_checkpointing:
         return False, "activation checkpointing asks for the generator's state, which cannot be recorded"
     if not has_static_shapes:

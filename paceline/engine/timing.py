@@ -132,8 +132,8 @@ class StepTimer:
 _Events = list[tuple[str, torch.cuda.Event]]
 
 SPLIT_EVERY = 5
-"""On CUDA every fifth step of a window, from its first on, is split into phases. An event makes the device wait until it has passed:
-with one at each border of each step, a step of a few milliseconds took a per cent longer."""
+"""On CUDA every fifth step of a window, from its first on, is split into phases: an event costs the host microseconds to record, and
+the other steps have one each."""
 
 
 class CudaWindow(Window):
