@@ -9,7 +9,6 @@ import contextlib
 import datetime
 import importlib
 import os
-from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -43,15 +42,16 @@ def build_engine(
     model: nn.Module, optimizer: torch.optim.Optimizer, config: dict[str, Any], ranks: Ranks, timeout_s: float
 ) -> Any:
     """DeepSpeed's engine around a model and an optimizer, in the process group that is there."""
-    # By itself it takes the GPU of its local rank's number, which is not there when ranks share one.
-    place = SimpleNamespace(device_rank=ranks.device.index) if ranks.device.type == "cuda" else None
+    if ranks.device.type == "cuda":
+        # It takes the GPU of its local rank's number, at stage 3 in many places; with ranks that share one there is none of that number.
+        os.environ["LOCAL_RANK"] = str(ranks.device.index)
     groups: Any = importlib.import_module("deepspeed.utils.groups")
     if groups._WORLD_GROUP is None:
         # Its collectives use a group of all ranks of its own; made here, it gives up when ours does.
         groups._WORLD_GROUP = dist.new_group(timeout=datetime.timedelta(seconds=timeout_s))
     initialize = importlib.import_module("deepspeed").initialize
     try:
-        engine, *_ = initialize(args=place, model=model, optimizer=optimizer, config=config, dist_init_required=False)
+        engine, *_ = initialize(model=model, optimizer=optimizer, config=config, dist_init_required=False)
     except ValidationError as error:
         wrong = "; ".join(f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors())
         raise ConfigError(

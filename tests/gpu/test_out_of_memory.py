@@ -20,7 +20,8 @@ WORKER = "import planted, sys; planted.plant('hungry:step=3', 0); from paceline.
 
 def test_the_allocators_picture_is_kept(tmp_path):
     root = tmp_path / "run"
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(HERE.parents[1]), str(HERE)])}
+    path = os.pathsep.join([str(HERE.parents[1]), str(HERE), os.environ.get("PYTHONPATH", "")])
+    environment = os.environ | {"PYTHONPATH": path}
     arguments = ["sasrec", *tiny("train.max_steps=9", "train.graph=false"), "--out", str(root)]
     done = subprocess.run(
         [sys.executable, "-c", WORKER, *arguments], capture_output=True, text=True, timeout=240, env=environment
