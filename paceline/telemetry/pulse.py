@@ -16,7 +16,8 @@ import shutil
 import struct
 import tempfile
 import time
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 PHASES = (
@@ -40,13 +41,18 @@ a step, of a loop that does not tell its phases."""
 _SHARED_MEMORY = Path("/dev/shm")
 _NAME = re.compile(r"paceline-\w+-\d+")
 _MAGIC = 0x50414345  # "PACE"
-_VERSION = 1
+_VERSION = 2
 _HEAD = struct.Struct("<IIiii4x")  # magic, version, pid, rank, attempt
 _SEQUENCE = struct.Struct("<q")
-_BODY = struct.Struct("<qiIdqq")  # step, phase, (spare), since (unix time), collectives enqueued, completed
+_MOST_PHASES = 24
+# step, phase, (spare), since (unix time), collectives enqueued, completed, waits, waited (ms), seconds in each phase
+_BODY = struct.Struct(f"<qiIdqqqd{_MOST_PHASES}d")
+_MOVING = struct.Struct("<qiIdqq")  # what every beat says; the rest changes by single words
 _BODY_START = _HEAD.size + _SEQUENCE.size
 _SEQUENCE_WORD = _HEAD.size // _SEQUENCE.size
 _ENQUEUED_WORD = (_BODY_START + 24) // 8
+_WAITS_WORD = _ENQUEUED_WORD + 2
+_SPENT_WORD = _WAITS_WORD + 2
 _SIZE = 4096
 _READS = 50
 _PHASE_INDEX = {name: index for index, name in enumerate(PHASES)}
@@ -64,6 +70,12 @@ class Pulse:
     since: float
     collectives_enqueued: int
     collectives_completed: int
+    waits: int = 0
+    """steps of which it is known how long this rank waited for the others"""
+    waited_ms: float = 0.0
+    """in all of these together"""
+    spent_s: Mapping[str, float] = field(default_factory=dict)
+    """time in each phase that it has been in, up to `since`, by the host's clock"""
 
 
 def create_pulse_directory(run_id: str, attempt: int) -> Path:
@@ -104,22 +116,28 @@ class PulseWriter:
             os.close(descriptor)
         # The sequence number is stored as one machine word: `pack_into` zeroes its target first, and zero is even.
         self._words = memoryview(self._map).cast("q")
+        self._numbers = memoryview(self._map).cast("d")
         self.step = 0
         self.phase = "start"
         self.enqueued = 0
         self.completed = 0
+        self._waits = 0
+        self._waited_ms = 0.0
         self._sequence = 0
+        self._entered = time.perf_counter()
         self._words[_SEQUENCE_WORD] = 1
         _HEAD.pack_into(self._map, 0, _MAGIC, _VERSION, os.getpid(), rank, attempt)
         self.beat(0, "start")
 
     def beat(self, step: int, phase: str) -> None:
         """Says: from now on this rank is in `phase` of `step`."""
-        self.step, self.phase = step, phase
+        now = time.perf_counter()
         self._words[_SEQUENCE_WORD] = self._sequence + 1
-        _BODY.pack_into(
+        self._numbers[_SPENT_WORD + _PHASE_INDEX[self.phase]] += now - self._entered
+        _MOVING.pack_into(
             self._map, _BODY_START, step, _PHASE_INDEX[phase], 0, time.time(), self.enqueued, self.completed
         )
+        self.step, self.phase, self._entered = step, phase, now
         self._sequence += 2
         self._words[_SEQUENCE_WORD] = self._sequence
 
@@ -133,7 +151,17 @@ class PulseWriter:
         self.completed += 1
         self._words[_ENQUEUED_WORD + 1] = self.completed
 
+    def wait(self, waited_ms: float) -> None:
+        """In one step more this rank has waited so long for the others."""
+        self._waits += 1
+        self._waited_ms += waited_ms
+        self._words[_SEQUENCE_WORD] = self._sequence + 1
+        self._words[_WAITS_WORD], self._numbers[_WAITS_WORD + 1] = self._waits, self._waited_ms
+        self._sequence += 2
+        self._words[_SEQUENCE_WORD] = self._sequence
+
     def close(self) -> None:
+        self._numbers.release()
         self._words.release()
         self._map.close()
 
@@ -156,9 +184,14 @@ def read_pulse(directory: Path, rank: int) -> Pulse | None:
             sequence = data[_HEAD.size : _BODY_START]
             # Whole only if no write began before the first reading had ended: the second one still has the same even number.
             if sequence[0] % 2 == 0 and sequence == again:
-                step, phase, _, since, enqueued, completed = _BODY.unpack_from(data, _BODY_START)
+                step, phase, _, since, enqueued, completed, waits, waited_ms, *spent = _BODY.unpack_from(
+                    data, _BODY_START
+                )
                 name = PHASES[phase] if 0 <= phase < len(PHASES) else "unknown"
-                return Pulse(recorded_rank, pid, attempt, step, name, since, enqueued, completed)
+                spent_s = {known: seconds for known, seconds in zip(PHASES, spent, strict=False) if seconds}
+                return Pulse(
+                    recorded_rank, pid, attempt, step, name, since, enqueued, completed, waits, waited_ms, spent_s
+                )
             time.sleep(0.0002)
     finally:
         os.close(descriptor)

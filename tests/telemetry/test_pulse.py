@@ -117,7 +117,7 @@ def test_no_record_is_none(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("offset", "content"),
-    [(0, b"\0\0\0\0"), (4, struct.pack("<I", 2)), (SEQUENCE_AT, struct.pack("<q", 7))],
+    [(0, b"\0\0\0\0"), (4, struct.pack("<I", 99)), (SEQUENCE_AT, struct.pack("<q", 7))],
     ids=["magic", "version", "a write that never ended"],
 )
 def test_a_record_that_is_not_whole_or_not_ours_is_none(tmp_path: Path, offset: int, content: bytes) -> None:
@@ -201,3 +201,18 @@ def test_all_pulses_of_a_machine_are_found() -> None:
     finally:
         remove_pulse_directory(mine)
     assert mine not in find_pulse_directories()
+
+
+def test_time_in_each_phase_and_waits_add_up(tmp_path: Path) -> None:
+    writer = PulseWriter(tmp_path, rank=0, attempt=1)
+    for step in (1, 2):
+        writer.beat(step, "data")
+        time.sleep(0.02)
+        writer.beat(step, "backward")
+        writer.wait(1.5)
+    writer.beat(3, "data")
+    pulse = read_pulse(tmp_path, 0)
+    assert pulse is not None
+    assert (pulse.waits, pulse.waited_ms) == (2, 3.0)
+    assert set(pulse.spent_s) == {"start", "data", "backward"}
+    assert pulse.spent_s["data"] >= 0.04
