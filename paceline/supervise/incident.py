@@ -69,8 +69,12 @@ class Incident:
             self.directory = _new_directory(spare, self.finding)
             self.write()
 
-    def add_stacks(self, stacks: Stacks, clusters: Sequence[Cluster]) -> None:
-        self.stacks, self.clusters = stacks, clusters
+    def add_stacks(self, finding: Finding, stacks: Stacks, clusters: Sequence[Cluster]) -> None:
+        """With the finding as it reads with them: they may name a rank where nothing did before, and so does the directory then."""
+        before, self.finding, self.stacks, self.clusters = self.finding, finding, stacks, clusters
+        if finding.rank != before.rank:
+            name = f"{self.name[:4]}-{_subject(finding)}"
+            self.directory = self.directory.rename(self.directory.with_name(name))
         stacks.write(self.directory / "stacks")
 
     def write(self) -> None:
@@ -136,11 +140,10 @@ def describe_ranks(sight: Sight) -> list[dict[str, Any]]:
 def _new_directory(parent: Path, finding: Finding) -> Path:
     """`0003-stall-rank1`, with a number that nobody has yet; two supervisors of two hosts may look for one at once."""
     parent.mkdir(parents=True, exist_ok=True)
-    whose = f"-rank{finding.rank}" if finding.rank is not None else ""
     taken = [int(path.name[:4]) for path in parent.iterdir() if path.name[:4].isdecimal()]
     number = max(taken, default=0) + 1
     while True:
-        directory = parent / f"{number:04d}-{finding.kind}{whose}"
+        directory = parent / f"{number:04d}-{_subject(finding)}"
         if not list(parent.glob(f"{number:04d}-*")):
             try:
                 directory.mkdir()
@@ -148,3 +151,7 @@ def _new_directory(parent: Path, finding: Finding) -> Path:
             except FileExistsError:
                 pass
         number += 1
+
+
+def _subject(finding: Finding) -> str:
+    return finding.kind + (f"-rank{finding.rank}" if finding.rank is not None else "")

@@ -23,7 +23,12 @@ def render_page(record: Mapping[str, Any], root: Path, place: str) -> str:
     if since is not None:
         when += f", {max(0.0, noticed - since):.1f} s after it began"
     lines += [f"Incident {record['id']} of attempt {record['attempt']} in {root}; {when}.", ""]
-    lines += [f"**Do**: {finding['do']}", "", f"**Done** (policy {record['policy']}): {_ACTIONS[record['action']]}.", ""]
+    lines += [
+        f"**Do**: {finding['do']}",
+        "",
+        f"**Done** (policy {record['policy']}): {_ACTIONS[record['action']]}.",
+        "",
+    ]
     lines += ["## Evidence", ""]
     lines += [f"- {w['name']} {'agrees' if w['agrees'] else 'disagrees'}: {w['said']}" for w in finding["witnesses"]]
     lines += [f"- {name}: {value:g}" for name, value in finding["numbers"].items()]
@@ -52,7 +57,10 @@ def _table(ranks: Sequence[Mapping[str, Any]]) -> list[str]:
 def _stacks(stacks: Mapping[str, Any], place: str) -> list[str]:
     if stacks["taken_s"] is None:
         return ["None were taken."]
-    lines = [f"Taken in {stacks['taken_s']:.1f} s; whole in {place}/stacks/. Ranks with the same stack are one line.", ""]
+    lines = [
+        f"Taken in {stacks['taken_s']:.1f} s; whole in {place}/stacks/. Ranks with the same stack are one line.",
+        "",
+    ]
     for cluster in stacks["clusters"]:
         whose = _ranks(cluster["ranks"])
         odd = ", unlike the others" if cluster["is_odd"] else ""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import socket
 from collections import deque
+from dataclasses import replace
 
 from paceline.diagnose.finding import Finding, Witness
 from paceline.diagnose.sight import ProcessSight, RankSight, Sight
@@ -83,7 +84,7 @@ class OutsideWatch:
 
     def _cores(self, rank: int) -> float | None:
         """Used lately; None: not known yet."""
-        history = self._cpu.get(rank, ())
+        history = self._cpu.get(rank, deque())
         if len(history) < 2 or history[-1][0] - history[0][0] < 1.0:
             return None
         return max(0.0, history[-1][1] - history[0][1]) / (history[-1][0] - history[0][0])
@@ -109,7 +110,9 @@ class OutsideWatch:
         if len(self._gaps) < _ENOUGH:
             return _FIRST_LIMIT_S, "for its first lines"
         p99 = sorted(self._gaps)[int(0.99 * len(self._gaps))]
-        return max(self._limits.stall_floor_s, self._limits.stall_factor * p99), f"99 % of its lines come within {p99:.3g} s"
+        return max(
+            self._limits.stall_floor_s, self._limits.stall_factor * p99
+        ), f"99 % of its lines come within {p99:.3g} s"
 
     def _report_stopped(self, seen: RankSight, sight: Sight) -> Finding:
         assert seen.process is not None
@@ -154,24 +157,29 @@ class OutsideWatch:
         rank = guilty[0] if guilty and len(cores) > 1 else None
         process = Witness("process", rank is not None or bool(idle), said or "CPU time not known")
         output = Witness("output", True, f"no line for {silent_s:.1f} s ({limit}); {_LESS}")
-        common = {"step": self.eye.step, "since": sight.time - silent_s, "witnesses": (output, process)}
-        numbers = {"silent_s": silent_s}
+        finding = Finding(
+            "slow",
+            f"the script has said nothing for {silent_s:.1f} s ({limit}), and all its ranks compute: {said}",
+            "wait if it evaluates or saves; with three lines of the SDK its phases would be known",
+            severity="note",
+            host=socket.gethostname(),
+            step=self.eye.step,
+            since=sight.time - silent_s,
+            witnesses=(output, process),
+            numbers={"silent_s": silent_s},
+        )
         if not idle:
-            what = f"the script has said nothing for {silent_s:.1f} s ({limit}), and all its ranks compute: {said}"
-            do = "wait if it evaluates or saves; with three lines of the SDK its phases would be known"
-            return Finding("slow", what, do, severity="note", numbers=numbers, **common)
+            return finding
         whose = f"rank {rank} of the script holds it up" if rank is not None else "the script stands still"
         how = "computes alone while the others wait" if rank in busy else "waits while the others compute"
         tail = f", and rank {rank} {how}" if rank is not None else ", and no rank differs from the others"
-        return Finding(
-            "stall",
-            f"{whose}: no line for {silent_s:.1f} s ({limit}){tail}; {_SPENT}",
-            "paceline diagnose RUN --stacks shows where each rank is, where py-spy is installed",
+        return replace(
+            finding,
+            kind="stall",
+            what=f"{whose}: no line for {silent_s:.1f} s ({limit}){tail}; {_SPENT}",
+            do="paceline diagnose RUN --stacks shows where each rank is, where py-spy is installed",
             severity="critical",
             rank=rank,
-            host=socket.gethostname(),
-            numbers=numbers,
-            **common,
         )
 
     def _last_word(self) -> str:

@@ -13,13 +13,12 @@ import contextlib
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
-from paceline.diagnose.finding import Finding, Witness
+from paceline.diagnose.finding import Finding
+from paceline.diagnose.order import order_causes
 from paceline.diagnose.sight import Sight
-from paceline.diagnose.stacks import Cluster, cluster_stacks
+from paceline.diagnose.stacks import cluster_stacks, weigh_stacks
 from paceline.errors import UsageError
 from paceline.supervise.ending import close_books
 from paceline.supervise.incident import Incident
@@ -72,7 +71,7 @@ class Supervisor:
     def poll(self) -> None:
         """One look, and what follows from it."""
         self.sight, found = self._watch.look()
-        self.findings = [finding for finding in found if not self._is_excused(finding)]
+        self.findings = order_causes(finding for finding in found if not self._is_excused(finding))
         critical = [finding for finding in self.findings if finding.severity == "critical"]
         for finding in self.findings:
             if finding.severity != "critical":
@@ -107,7 +106,9 @@ class Supervisor:
             return False
         for event in self._followed.records():
             is_ours = event.get("attempt") == self._attempt.attempt
-            if is_ours and (event.get("kind") == "end" or (event.get("kind") == "failure" and not event.get("secondary"))):
+            if is_ours and (
+                event.get("kind") == "end" or (event.get("kind") == "failure" and not event.get("secondary"))
+            ):
                 self._has_failed = True
         if any(incident.action in ("killed", "restarted") for incident in self.incidents):
             return True
@@ -131,20 +132,19 @@ class Supervisor:
             incident.open()
         stacks = take_stacks(self._layout, self._watch.processes, self._attempt.world_size)
         clusters = cluster_stacks(stacks.texts)
-        incident.finding = name_odd_one(finding, clusters)
         with _said("stacks cannot be written"):
-            incident.add_stacks(stacks, clusters)
+            incident.add_stacks(weigh_stacks(finding, clusters), stacks, clusters)
         self._publish(incident)
 
     def _go_on(self, incident: Incident, finding: Finding) -> None:
         """It still holds, and its stacks are there: the policy acts."""
         if incident.action != "none" or self.settings.policy == "note":
             return
-        held_s = time.time() - (finding.since if finding.since is not None else incident.noticed)
-        if finding.kind in _DEATHS and time.time() - incident.noticed < self.settings.stall_floor_s:
-            return  # a launcher ends the others by itself, and knows more about how
-        if finding.kind == "stopped" and held_s < self.settings.stall_floor_s:
-            return  # somebody may only have a look at it
+        assert self.sight is not None
+        held_s = self.sight.monotonic - incident.sight.monotonic
+        if finding.kind != "stall" and held_s < self.settings.stall_floor_s:
+            # A launcher ends the others by itself when one has died, and knows more about how; who is stopped may be let go again.
+            return
         if finding.kind in _STANDS_STILL:
             self._kill(incident)
         else:
@@ -160,8 +160,10 @@ class Supervisor:
         incident.ended = time.time()
         with _said("an incident cannot be written"):
             incident.write()
+        owners = [seen for seen in incident.sight.ranks if seen.process and seen.process.pid == self._attempt.owner_pid]
         with _said("the end of the attempt cannot be written"), contextlib.suppress(UsageError):
-            close_books(self._layout, self._attempt.attempt, describe(incident), incident.finding.step)
+            if owners:  # nobody is left who could say how it ended
+                close_books(self._layout, self._attempt.attempt, describe(incident), incident.finding.step)
 
     def _ask(self, incident: Incident) -> None:
         """The ranks still get on: they stop together, and leave a checkpoint."""
@@ -202,27 +204,12 @@ class Supervisor:
         with contextlib.suppress(UsageError, OSError):
             run = load_run_file(self._layout.root)
             last = run.attempts[-1] if run is not None and run.attempts else None
-            self.is_running = (
-                last is not None and last.attempt == self._attempt.attempt and last.state == "running"
-            )
+            self.is_running = last is not None and last.attempt == self._attempt.attempt and last.state == "running"
 
 
 def describe(incident: Incident) -> str:
     """Why an attempt was ended, in one line."""
     return f"halted by its supervisor: {incident.finding.what} ({incident.place})"
-
-
-def name_odd_one(finding: Finding, clusters: Sequence[Cluster]) -> Finding:
-    """The stacks as a witness: for the culprit that was named, against it, or, where nobody was, the one that differs from the rest."""
-    odd = next((cluster for cluster in clusters if cluster.is_odd and len(cluster.ranks) == 1), None)
-    if odd is None or finding.kind != "stall":
-        return finding
-    (rank,) = odd.ranks
-    said = f"rank {rank} is in {odd.frames[0] if odd.frames else 'no Python code'}, unlike the others"
-    if finding.rank is None and not finding.ranks:
-        what = f"rank {rank} holds up the others: {finding.what}"
-        return replace(finding, rank=rank, what=what, witnesses=(*finding.witnesses, Witness("stacks", True, said)))
-    return replace(finding, witnesses=(*finding.witnesses, Witness("stacks", finding.rank == rank, said)))
 
 
 def _key(finding: Finding) -> object:
