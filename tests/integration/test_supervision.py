@@ -17,7 +17,7 @@ import pytest
 from paceline.files import read_json
 from paceline.supervise.py_spy import find_program
 from paceline.telemetry.pulse import read_pulse
-from paceline.telemetry.reader import Run, read_run
+from paceline.telemetry.reader import Run
 from paceline.telemetry.run_file import load_run_file
 from tests.integration.conftest import HARD, Started, assert_gone, assert_same_bits
 
