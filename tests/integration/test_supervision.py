@@ -8,6 +8,8 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -17,9 +19,9 @@ import pytest
 from paceline.files import read_json
 from paceline.supervise.py_spy import find_program
 from paceline.telemetry.pulse import read_pulse
-from paceline.telemetry.reader import Run
+from paceline.telemetry.reader import Run, read_run
 from paceline.telemetry.run_file import load_run_file
-from tests.integration.conftest import HARD, Started, assert_gone, assert_same_bits
+from tests.integration.conftest import HARD, WITHOUT_GPU, Started, assert_gone, assert_same_bits, start_in, tiny
 
 STEPS = "train.max_steps=40"
 THREE = (*HARD, STEPS)
@@ -52,8 +54,6 @@ def wait_for_step(root: Path, rank: int, step: int) -> None:
 @pytest.fixture(scope="module")
 def reference(zygote, tmp_path_factory: pytest.TempPathFactory) -> Run:
     """The same run without a fault."""
-    from tests.integration.conftest import start_in
-
     started = start_in(zygote, tmp_path_factory.mktemp("undisturbed"), 3, *THREE)
     run = started.wait()
     assert started.codes == [0, 0, 0]
@@ -164,3 +164,54 @@ def test_a_killed_rank_is_a_dead_one_and_long_pauses_are_nothing(start_ranks, pa
     assert report["ranks"][1]["exit_code"] in (-9, None)
     assert report["action"] == "none"
     assert len(run.events_of("evaluation")) >= 2, "long evaluations went by without an alarm"
+
+
+TORCHRUN = (
+    *(sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "3", "--rdzv-backend", "c10d"),
+    *("--rdzv-endpoint", "127.0.0.1:0", "--local-addr", "127.0.0.1", "-m", "paceline.worker", "sasrec"),
+)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_under_the_users_own_torchrun(paceline, tmp_path: Path, reference: Run) -> None:
+    """Three ranks, one stopped: named, halted, and started again with the same command."""
+    root = tmp_path / "run"
+    command = [*TORCHRUN, *tiny(*THREE), "--out", str(root)]
+    environment = WITHOUT_GPU | {"OMP_NUM_THREADS": "1"}
+    with subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as torchrun:
+        wait_for_step(root, 2, 9)
+        stopped = pulse_of(root, 2).pid
+        os.kill(stopped, signal.SIGSTOP)
+        watch = paceline("watch", str(root), "--halt-on-stall")
+        code, out, err = watch.finish()
+        assert code == 5, (out, err)
+        assert "HaltedError: rank 2 " in err
+        assert torchrun.wait(60) != 0
+    (report,) = incidents(root)
+    assert (report["finding"]["rank"], report["action"]) == (2, "killed")
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    run = read_run(root)
+    assert [attempt.state for attempt in run.run.attempts] == ["failed", "finished"]
+    assert_same_bits(run, reference)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_the_whole_command_brings_a_stalled_run_back(paceline, tmp_path: Path, reference: Run) -> None:
+    """`paceline train` with policy restart: a rank is stopped once, and the result is that of an undisturbed run."""
+    root = tmp_path / "run"
+    policy = ["supervise.policy=restart", "--max-restarts", "2", "--nproc", "3", "--out", str(root)]
+    environment = WITHOUT_GPU | {"OMP_NUM_THREADS": "1"}
+    command = paceline("train", "sasrec", *tiny(*THREE), *policy, env=environment)
+    wait_for_step(root, 0, 9)
+    os.kill(pulse_of(root, 0).pid, signal.SIGSTOP)
+    code, out, err = command.finish(200)
+    assert (code, err) == (0, ""), (out, err)
+    assert "stopped: rank 0 " in out
+    assert "restart 1 of 2: halted: rank 0" in out
+    run = read_run(root)
+    assert [attempt.state for attempt in run.run.attempts] == ["failed", "finished"]
+    assert [report["action"] for report in incidents(root)] == ["restarted"]
+    assert_same_bits(run, reference)
