@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from paceline.diagnose.beats import judge_beats
@@ -64,15 +65,14 @@ def _look(sights: Sequence[Sight], limits: Limits) -> list[Finding]:
 def _recall(run: Run) -> list[Finding]:
     """What a supervisor found while the last attempt ran."""
     attempt = run.run.attempts[-1].attempt if run.run.attempts else None
-    told = (
-        finding_from_record(event.get("finding"))
-        for event in run.events
-        if event.get("kind") in ("incident", "finding") and event.get("attempt") == attempt
-    )
     latest: dict[tuple[str, int | None], Finding] = {}
-    for finding in told:
+    for event in run.events:
+        if event.get("kind") not in ("incident", "finding") or event.get("attempt") != attempt:
+            continue
+        finding = finding_from_record(event.get("finding"))
         if finding is not None:
-            latest[finding.subject] = finding
+            place = f"; its stacks and beats: incidents/{event['incident']}" if event.get("incident") else ""
+            latest[finding.subject] = replace(finding, do=finding.do + place)
     return list(latest.values())
 
 
