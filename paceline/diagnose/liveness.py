@@ -37,6 +37,8 @@ class _Track:
     """CPU time of its process when it was first seen not to have moved, and when that was"""
     stopped: float | None = None
     """since when it has been seen stopped"""
+    is_excused: bool = False
+    """somebody was stopped while it was where it is: how long that took says nothing about the pace"""
     gone: float | None = None
     """since when it has been seen gone"""
 
@@ -50,6 +52,7 @@ class Liveness:
         self._attempt: int | None = None
         self._tracks: dict[int, _Track] = {}
         self._slowness = Slowness()
+        self._was_stopped = False
 
     def begin(self, sight: Sight) -> None:
         """For somebody who comes late and looks only for a moment: where a rank is on this host, its own clock says since when."""
@@ -75,6 +78,7 @@ class Liveness:
         tracks = [self._tracks[rank] for rank in sorted(self._tracks) if rank < sight.world_size]
         if not tracks:
             return []
+        self._excuse(tracks, sight)
         dead = [track for track in tracks if track.gone is not None]
         if dead:
             return self._report_dead(dead, tracks, sight)
@@ -96,9 +100,9 @@ class Liveness:
         has_moved = False
         pulse = seen.pulse if seen.pulse is not None and seen.pulse.attempt == sight.attempt else None
         if pulse is not None and pulse != track.pulse:
-            if track.pulse is not None and track.stopped is None:
+            if track.pulse is not None and not track.is_excused:
                 self.pace.learn(track.pulse, pulse, sight.monotonic - track.moved)
-            track.pulse, track.moved, track.cpu_s = pulse, sight.monotonic, None
+            track.pulse, track.moved, track.cpu_s, track.is_excused = pulse, sight.monotonic, None, False
             has_moved = True
         process = seen.process
         if process is None:
@@ -108,6 +112,15 @@ class Liveness:
             track.cpu_s, track.cpu_at = process.cpu_s, sight.monotonic
         track.stopped = _since(track.stopped, process.state == "stopped", sight.monotonic)
         track.gone = _since(track.gone, process.state in _GONE and not _has_ended(track, process), sight.monotonic)
+
+    def _excuse(self, tracks: list[_Track], sight: Sight) -> None:
+        """While a rank is stopped all others wait for it: when it goes on, the time of all of them begins anew."""
+        is_stopped = any(track.stopped is not None for track in tracks)
+        for track in tracks:
+            track.is_excused |= is_stopped
+            if self._was_stopped and not is_stopped:
+                track.moved = sight.monotonic
+        self._was_stopped = is_stopped
 
     def _is_stopped(self, track: _Track, sight: Sight) -> bool:
         return track.stopped is not None and sight.monotonic - track.stopped >= self._limits.stopped_s
@@ -157,6 +170,9 @@ class Liveness:
         known = [standing for standing in standings if standing.pulse is not None]
         if not known:
             return []  # nothing but processes to look at: what they do is not known well enough to accuse anybody
+        if any(standing.phase != "start" for standing in known):
+            # A rank without a sign of life is late only as long as the others may be waiting for it; later it is on another host.
+            standings = known
         behind = find_behind(standings)
         held_s = min(standing.held_s for standing in behind)
         limit_s = max(self.pace.limit(standing.phase) for standing in behind)
