@@ -22,6 +22,10 @@ from paceline.telemetry.pulse import Pulse
 _GONE = ("gone", "zombie")
 _LEAST_S = 1.0
 """over which CPU time tells whether a process works"""
+_USED_S = 0.02
+"""of CPU time: more than the kernel may book after a process has stopped"""
+_MOST_BETWEEN_S = 0.5
+"""of the time between two looks: what is over the limit at the next one is told now"""
 
 
 @dataclass
@@ -36,7 +40,8 @@ class _Track:
     cpu_at: float = 0.0
     """CPU time of its process when it was first seen not to have moved, and when that was"""
     stopped: float | None = None
-    """since when it has been seen stopped"""
+    stopped_cpu_s: float = 0.0
+    """since when it has been seen stopped, and its CPU time then"""
     is_excused: bool = False
     """somebody was stopped while it was where it is: how long that took says nothing about the pace"""
     gone: float | None = None
@@ -53,6 +58,8 @@ class Liveness:
         self._tracks: dict[int, _Track] = {}
         self._slowness = Slowness()
         self._was_stopped = False
+        self._looked = 0.0
+        self._between_s = 0.0
 
     def begin(self, sight: Sight) -> None:
         """For somebody who comes late and looks only for a moment: where a rank is on this host, its own clock says since when."""
@@ -73,6 +80,8 @@ class Liveness:
             self._tracks = {}
             self.pace = Pace(self._limits)
             self._slowness = Slowness()
+        self._between_s = max(0.0, min(sight.monotonic - self._looked, _MOST_BETWEEN_S))
+        self._looked = sight.monotonic
         for seen in sight.ranks:
             self._follow(seen, sight)
         tracks = [self._tracks[rank] for rank in sorted(self._tracks) if rank < sight.world_size]
@@ -110,7 +119,11 @@ class Liveness:
             return
         if track.cpu_s is None and not has_moved:
             track.cpu_s, track.cpu_at = process.cpu_s, sight.monotonic
-        track.stopped = _since(track.stopped, process.state == "stopped", sight.monotonic)
+        # One that is stopped in turns, by whoever slows it down, gets on between two looks.
+        is_stopped = process.state == "stopped" and not has_moved
+        if track.stopped is None or process.cpu_s - track.stopped_cpu_s > _USED_S:
+            track.stopped, track.stopped_cpu_s = None, process.cpu_s
+        track.stopped = _since(track.stopped, is_stopped, sight.monotonic)
         track.gone = _since(track.gone, process.state in _GONE and not _has_ended(track, process), sight.monotonic)
 
     def _excuse(self, tracks: list[_Track], sight: Sight) -> None:
@@ -176,7 +189,8 @@ class Liveness:
         behind = find_behind(standings)
         held_s = min(standing.held_s for standing in behind)
         limit_s = max(self.pace.limit(standing.phase) for standing in behind)
-        if held_s < limit_s:
+        # A limit is the time within which it is noticed: it began up to a look before it was seen, and the next look comes too late.
+        if held_s + 2 * self._between_s < limit_s:
             return []
         return [self._report_stall(standings, behind, accuse(standings), held_s, sight)]
 
