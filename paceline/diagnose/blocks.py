@@ -1,6 +1,6 @@
 """Blocks of a few steps, all ranks beside each other: who waited how long, and who lost time in which phase.
 
-compare({0: earlier, 1: earlier}, {0: now, 1: now})   -> Block(excess={0: -0.11, 1: 0.11}, lost_ms={1: {"forward": 6.2, …}, …}, …)
+compare({0: earlier, 1: earlier}, {0: now, 1: now})   -> Block(excess={0: -0.11, 1: 0.11}, own_ms={1: {"forward": 26.2, …}, …}, …)
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
 from statistics import median
-from typing import TypeVar
 
 from paceline.telemetry.pulse import Pulse
 
@@ -24,7 +23,6 @@ _EVERY = 5
 """blocks after which the slow noise is measured again"""
 _SIGMA = 1.4826
 """median of absolute deviations -> standard deviation"""
-_Key = TypeVar("_Key")
 
 
 @dataclass(frozen=True)
@@ -36,10 +34,14 @@ class Block:
     step_ms: float
     excess: Mapping[int, float]
     """rank -> share of a step that it is slower than the others"""
-    lost_ms: Mapping[int, Mapping[str, float]]
-    """rank -> phase -> ms per step more than the median of the others"""
+    own_ms: Mapping[int, Mapping[str, float]]
+    """rank -> phase -> ms per step, without waiting for the others"""
     waits_ms: Mapping[int, float]
     """per step; empty: nobody tells how long it waits"""
+
+    def lost_ms(self, rank: int, phase: str) -> float:
+        """How much longer it was in that phase of a step than the median of the others."""
+        return self.own_ms[rank][phase] - median(own[phase] for other, own in self.own_ms.items() if other != rank)
 
 
 def has_block(begun: Pulse, now: Pulse) -> bool:
@@ -65,13 +67,12 @@ def compare(begun: Mapping[int, Pulse], now: Mapping[int, Pulse]) -> Block | Non
         excess[rank] = more_ms / max(step_ms - max(more_ms, 0.0), step_ms / 10)
     # Backward ends with the wait for the others.
     own = {rank: phases | {"backward": phases["backward"] - known.get(rank, 0.0)} for rank, phases in spent.items()}
-    lost = {phase: _above_others({rank: own[rank][phase] for rank in now}) for phase in STEP_PHASES}
     return Block(
         min(pulse.step - begun[rank].step for rank, pulse in now.items()),
         min(pulse.step for pulse in now.values()),
         step_ms,
         excess,
-        {rank: {phase: lost[phase][rank] for phase in STEP_PHASES} for rank in now},
+        own,
         known,
     )
 
@@ -124,7 +125,7 @@ def _wait_ms(begun: Pulse, now: Pulse) -> float | None:
     return (now.waited_ms - begun.waited_ms) / waits if waits > 0 else None
 
 
-def _above_others(values: Mapping[_Key, float]) -> dict[_Key, float]:
+def _above_others(values: Mapping[int, float]) -> dict[int, float]:
     """How much each is above the median of the others; sorted once, because there may be many."""
     ordered = sorted(values, key=lambda key: values[key])
     places = {key: place for place, key in enumerate(ordered)}

@@ -31,6 +31,8 @@ _P_CLEAN = (0.18, 0.05, 0.02)
 _P_STRAGGLER = (0.92, 0.72, 0.42)
 """how often at least so much happens: in a clean run (or as often as it does to the other ranks of this run), and to a straggler"""
 _KEPT = 80
+_RANK_S = 1 / 64
+"""of a second between two blocks, for each rank: many ranks need more time to compare, and have more to tell"""
 _PAUSE = 0.15
 """a block that is longer by this share than the median of the last ones holds a pause, of whatever rank: it says nothing about pace"""
 _TYPICAL = 5
@@ -66,10 +68,6 @@ class _Suspect:
         self.blocks = self.blocks + 1 if is_doubtful else 0
         self.steps = self.steps + steps if is_doubtful else 0
 
-    def count(self, level: int) -> None:
-        for reached in range(level):
-            self.reached[reached] += 1
-
 
 class Stragglers:
     """Follows how long each rank waits for the others."""
@@ -94,20 +92,23 @@ class Stragglers:
                 self._restart(pulses)
             return self._findings({})
         hosts = {seen.rank: seen.host for seen in sight.ranks}
-        if len(pulses) >= 2 and all(has_block(self._begun[rank], now) for rank, now in pulses.items()):
+        is_time = sight.monotonic - self._compared >= _RANK_S * len(pulses)
+        if len(pulses) >= 2 and is_time and all(has_block(self._begun[rank], now) for rank, now in pulses.items()):
             block = compare(self._begun, pulses)
-            self._begun = pulses
+            self._begun, self._compared = pulses, sight.monotonic
             if block is not None:
                 self._weigh(block)
         return self._findings(hosts)
 
     def _restart(self, pulses: Mapping[int, Pulse]) -> None:
         self._begun = dict(pulses)
+        self._compared = 0.0
         self._noise = Noise()
         self._lasted: deque[float] = deque(maxlen=_TYPICAL - 1)
         self._blocks: deque[Block] = deque(maxlen=_KEPT)
         self._num_blocks = 0
         self._suspects = {rank: _Suspect() for rank in pulses}
+        self._reached = [0] * len(_LEVELS)
         self._hosts: dict[int, str] = {}
 
     def _weigh(self, block: Block) -> None:
@@ -127,14 +128,16 @@ class Stragglers:
             ratio = _likelihood_ratio(level, self._clean_rates(rank))
             self._suspects[rank].add((ratio, weight, _CAP * self._threshold), block.steps)
         for rank, level in levels.items():
-            self._suspects[rank].count(level)
+            for reached in range(level):
+                self._suspects[rank].reached[reached] += 1
+                self._reached[reached] += 1
 
     def _clean_rates(self, rank: int) -> list[float]:
         """How often at least each level comes about without a straggler: as assumed, or as seen of the other ranks of this run."""
-        others = [suspect for other, suspect in self._suspects.items() if other != rank]
-        rates: list[float] = []
+        num = self._num_blocks * (len(self._suspects) - 1)
+        own, rates = self._suspects[rank].reached, list[float]()
         for level, assumed in enumerate(_P_CLEAN):
-            seen = sum(suspect.reached[level] for suspect in others) / (self._num_blocks * len(others))
+            seen = (self._reached[level] - own[level]) / num
             rates.append(min(max(assumed, seen), rates[-1] * 0.7 if rates else 0.5))
         return rates
 
@@ -232,7 +235,7 @@ def _sum_up(ranks: Sequence[int], recent: Sequence[Block]) -> tuple[float, float
     excess = median(median(block.excess[rank] for block in recent) for rank in ranks)
     step_ms = median(block.step_ms for block in recent)
     lost = {
-        phase: median(median(block.lost_ms[rank][phase] for block in recent) for rank in ranks) for phase in STEP_PHASES
+        phase: median(median(block.lost_ms(rank, phase) for block in recent) for rank in ranks) for phase in STEP_PHASES
     }
     return excess, step_ms, lost
 
