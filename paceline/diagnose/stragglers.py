@@ -76,6 +76,7 @@ class Stragglers:
         self._error = error
         self._attempt: int | None = None
         self._begun: Mapping[int, Pulse] = {}
+        self._compared = 0.0
         self._restart({})
 
     def see(self, sight: Sight) -> list[Finding]:
