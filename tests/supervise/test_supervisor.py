@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from paceline.files import Lock, read_json
+from paceline.supervise.attendance import Attendance
 from paceline.supervise.settings import Settings
 from paceline.supervise.supervisor import Supervisor
 from paceline.telemetry.events import EventLog
@@ -76,6 +77,32 @@ def test_an_incident_ends_by_itself_when_the_rank_goes_on(fake_run, supervise) -
     assert read_json(incident.directory / "report.json")["ended"] == incident.ended
     assert len(supervisor.incidents) == 1
     assert all(process.poll() is None for process in run.processes), "noted, and nothing else"
+
+
+@pytest.mark.timeout(60)
+def test_a_watcher_may_wish_for_another_policy(fake_run, supervise) -> None:
+    """`paceline watch --halt-on-stall` beside a supervisor that only notes."""
+    run = fake_run(2)
+    run.start(0, WAIT)
+    run.start(1, HANG)
+    supervisor = supervise(run, replace(HALT, policy="note"))
+    watch(supervisor, lambda: supervisor.incidents)
+    lock = Lock(run.layout.supervisor_lock)
+    lock.acquire()
+    with Attendance(run.layout.root, run.run, wants_halt=True) as attendance:
+        attendance.poll()
+        assert "is supervised by another process" in attendance.notes[0]
+        assert len(attendance.glance["ranks"]) == 2
+        watch(supervisor, lambda: supervisor.incidents[0].action == "killed")
+        attendance.poll()
+        assert attendance.halted is not None
+        assert "rank 1" in attendance.halted[0]
+    assert [process.wait(10) for process in run.processes] == [-9, -9]
+    assert not run.layout.policy_request.exists(), "taken back when the watcher leaves"
+    assert supervisor.incidents[0].policy == "halt"
+    (note,) = read_run(run.layout.root).events_of("note")
+    assert note["what"] == "supervise.policy=halt from here on"
+    lock.release()
 
 
 @pytest.mark.timeout(60)
@@ -160,6 +187,7 @@ def test_a_missing_pulse_one_of_another_version_and_clocks_that_jump_alarm_nobod
 def test_a_second_supervisor_leaves_again_and_the_process_ends_with_its_attempt(fake_run) -> None:
     run = fake_run(1)
     run.start(0, WAIT)
+    BeatWriter(run.layout.heartbeat(0), 0, 1).write({"step": 1, "phase": "data"})
     command = [sys.executable, "-m", "paceline.supervise", str(run.layout.root), "--attempt", "1"]
     lock = Lock(run.layout.supervisor_lock)
     lock.acquire()
