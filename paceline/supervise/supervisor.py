@@ -105,6 +105,11 @@ class Supervisor:
         self._open.clear()
         self.watch.close()
 
+    def give_up(self, error: Exception) -> None:
+        """Something went wrong here that nobody foresaw: from now on the run is on its own, and says so."""
+        why = f"{type(error).__name__}: {error}; see {self._layout.supervisor_log.relative_to(self._layout.root)}"
+        self._write_event("warning", what="this attempt is no longer supervised", why=why)
+
     def _is_excused(self, finding: Finding) -> bool:
         """Ranks that end because they were asked to, or after one of them has said what went wrong, are no incident; nor is a loss
         that is not a number where train.nonfinite says what to do about it."""
