@@ -35,6 +35,8 @@ from paceline.telemetry.run_file import SDK_RECIPE, Attempt, RunFile, load_run_f
 from paceline.telemetry.stop_request import read_stop_request, write_stop_request
 
 LOOK_EVERY_S = 0.25
+_CALM_EVERY_S = 0.5
+"""while all ranks get on: a process that ends wakes us anyway"""
 _RUN_EVERY_S = 1.0
 _AGAIN_S = 60.0
 """a finding that comes and goes is told once in this time"""
@@ -58,6 +60,7 @@ class Supervisor:
         self.findings: list[Finding] = []
         """what holds now"""
         self.incidents: list[Incident] = []
+        self._is_calm = False
         self._configured = settings
         self._layout = layout
         self._attempt = attempt
@@ -74,7 +77,9 @@ class Supervisor:
 
     def poll(self) -> None:
         """One look, and what follows from it."""
+        before = self.sight
         self.sight, found = self.watch.look()
+        self._is_calm = before is not None and _has_moved(before, self.sight)
         everything = [*found, *self._curves.judge()]
         self.findings = order_causes([finding for finding in everything if not self._is_excused(finding)])
         critical = [finding for finding in self.findings if finding.severity == "critical"]
@@ -92,8 +97,9 @@ class Supervisor:
             self._end(self._open.pop(key))
         self._look_at_run()
 
-    def wait(self, seconds: float = LOOK_EVERY_S) -> None:
-        self.watch.eye.wait(seconds)
+    def wait(self, seconds: float | None = None) -> None:
+        """Until it is time to look again."""
+        self.watch.eye.wait(seconds if seconds is not None else _CALM_EVERY_S if self._is_calm else LOOK_EVERY_S)
 
     def wake_on(self, descriptor: int) -> None:
         self.watch.eye.wake_on(descriptor)
@@ -232,6 +238,12 @@ class Supervisor:
 def describe(incident: Incident) -> str:
     """Why an attempt was ended, in one line."""
     return f"halted by its supervisor: {incident.finding.what} ({incident.place})"
+
+
+def _has_moved(before: Sight, now: Sight) -> bool:
+    """Every rank, and there is none without a pulse."""
+    pairs = zip(before.ranks, now.ranks, strict=False)
+    return all(after.pulse is not None and after.pulse is not earlier.pulse for earlier, after in pairs)
 
 
 def _key(finding: Finding) -> object:
