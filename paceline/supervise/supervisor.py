@@ -10,17 +10,18 @@ holds when they are taken.
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from paceline.diagnose.finding import Finding
+from paceline.diagnose.finding import Finding, Witness
 from paceline.diagnose.order import order_causes
 from paceline.diagnose.sight import Sight
 from paceline.diagnose.stacks import cluster_stacks, weigh_stacks
-from paceline.errors import UsageError
+from paceline.errors import StorageError, UsageError
 from paceline.supervise.curves import Curves
 from paceline.supervise.ending import close_books
 from paceline.supervise.incident import Incident
@@ -43,6 +44,9 @@ _AGAIN_S = 60.0
 _STANDS_STILL = ("stall", "stopped", "dead_rank", "dead_host")
 """kinds after which an attempt cannot go on by itself, and another one may"""
 _DEATHS = ("dead_rank", "dead_host")
+_SAID = tuple(f"exit_{code}" for code in (2, 3, 4, 6, 130))
+"""causes of a death after a word: our own worker ends with these, and has said why, to its launcher if not in the run directory"""
+_NO_ROOM_BYTES = 1 << 16
 
 Tell = Callable[[Mapping[str, Any]], None]
 
@@ -80,7 +84,7 @@ class Supervisor:
         before = self.sight
         self.sight, found = self.watch.look()
         self._is_calm = before is not None and _has_moved(before, self.sight)
-        everything = [*found, *self._curves.judge()]
+        everything = [*(self._explain_death(finding) for finding in found), *self._curves.judge()]
         self.findings = order_causes([finding for finding in everything if not self._is_excused(finding)])
         critical = [finding for finding in self.findings if finding.severity == "critical"]
         for finding in self.findings:
@@ -129,7 +133,28 @@ class Supervisor:
                 self._has_failed = True
         if any(incident.action in ("killed", "restarted") for incident in self.incidents):
             return True
+        if self._is_ours and finding.cause in _SAID:
+            return True
         return self._has_failed or read_stop_request(self._layout.stop_request, self._attempt.attempt) is not None
+
+    def _explain_death(self, finding: Finding) -> Finding:
+        """A rank that ends on a full disk cannot say so there: it ends with an exit code of ours, and the disk says the rest."""
+        if finding.kind != "dead_rank" or finding.cause != f"exit_{StorageError.exit_code}" or not self._is_ours:
+            return finding
+        room = os.statvfs(self._layout.root)
+        if room.f_bavail * room.f_frsize >= _NO_ROOM_BYTES:
+            return finding
+        return replace(
+            finding,
+            kind="disk_full",
+            cause="disk_full",
+            what=f"the disk of the run directory is full: {finding.what}",
+            do="free some space there, or choose another place with --out DIR; the same command goes on",
+            witnesses=(
+                *finding.witnesses,
+                Witness("kernel", True, f"{room.f_bavail * room.f_frsize:,} bytes are free"),
+            ),
+        )
 
     def _note(self, finding: Finding) -> None:
         now = time.monotonic()
@@ -159,8 +184,8 @@ class Supervisor:
 
     def _go_on(self, incident: Incident, finding: Finding) -> None:
         """It still holds, and its stacks are there: the policy acts."""
-        if incident.action != "none" or self.settings.policy == "note":
-            return
+        if incident.action != "none" or self.settings.policy == "note" or finding.kind == "disk_full":
+            return  # who has no room left ends by itself
         assert self.sight is not None
         held_s = self.sight.monotonic - incident.sight.monotonic
         if finding.kind != "stall" and held_s < self.settings.stall_floor_s:
