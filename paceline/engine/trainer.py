@@ -298,7 +298,6 @@ class Trainer:
     def _save(self) -> None:
         """Counts as time of training, unless that has to wait for it."""
         self._write_row()
-        self._pulse.beat(self.state.step, "checkpoint")
         if not self._config.checkpoint.asynchronous:
             self._timer.pause()
         if self._config.checkpoint.enabled:
