@@ -50,6 +50,10 @@ class Standing:
         return self.pulse.phase if self.pulse is not None else "start"
 
     @property
+    def where(self) -> str:
+        return f"{self.phase} of step {self.step}" if self.pulse is not None else "its start"
+
+    @property
     def step(self) -> int | None:
         return self.pulse.step if self.pulse is not None else None
 
@@ -58,8 +62,7 @@ class Standing:
         return self.cores is not None and self.cores <= IDLE
 
     def describe(self) -> str:
-        where = f"{self.phase} of step {self.pulse.step}" if self.pulse is not None else "no sign of life yet"
-        return f"rank {self.rank}: {where} for {self.held_s:.1f} s"
+        return f"rank {self.rank}: {self.where} for {self.held_s:.1f} s"
 
 
 def find_worker(standings: Sequence[Standing]) -> Standing | None:

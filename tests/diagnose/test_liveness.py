@@ -224,6 +224,16 @@ def test_who_comes_late_takes_the_ranks_word_for_how_long() -> None:
     assert found.numbers["held_s"] == pytest.approx(41.5)
 
 
+def test_a_clock_that_jumped_before_somebody_came_is_no_stall() -> None:
+    run, liveness = Made(2), Liveness(Limits())
+    run.train(20, None, 0.05)
+    run.jump_s = 7200  # after the last beats
+    liveness.begin(run.sight())
+    assert liveness.see(run.sight()) == []
+    run.wait()
+    assert run.train(40, liveness, 0.05) == []
+
+
 def test_a_rank_that_never_appears_is_late_only_while_the_others_wait_for_it() -> None:
     run, liveness = Made(3), Liveness(Limits())
     run.pulses[2] = run.processes[2] = None
