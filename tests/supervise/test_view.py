@@ -57,8 +57,8 @@ def test_a_glance_has_pace_wait_and_time_left_and_ranks_of_other_hosts(tmp_path:
     output = io.StringIO()
     Console(file=output, width=140).print(render_table(glance))
     lines = output.getvalue().splitlines()
-    assert lines[0].split() == "attempt 2 step 19/1,000 2.5 steps/s 6:32 left".split()
-    assert lines[2].split() == "0 20 backward 0.5 s 2.5 10.0 ms 0.50 GiB - sleeping".split()
+    assert lines[0].split() == ["attempt", "2", "step", "19/1,000", "2.5", "steps/s", "6:32", "left"]
+    assert lines[2].split() == ["0", "20", "backward", "0.5", "s", "2.5", "10.0", "ms", "0.50", "GiB", "-", "sleeping"]
     assert "97 % 410 W" in lines[4]
     assert lines[5].strip() == "stopped: rank 1 is stopped"
     line = render_line(glance)
