@@ -34,9 +34,11 @@ PHASES = (
     "compile",
     "step",
     "profile",
+    "snapshot",
 )
 """What a rank can be doing; the index is what the record holds, so new ones are added at the end. `step`: somewhere in
-a step, of a loop that does not tell its phases."""
+a step, of a loop that does not tell its phases. `snapshot`: copies what a checkpoint will hold; `checkpoint`: writes it, or
+waits until it is written."""
 
 _SHARED_MEMORY = Path("/dev/shm")
 _NAME = re.compile(r"paceline-\w+-\d+")
@@ -79,7 +81,7 @@ class Pulse:
     waited_ms: float = 0.0
     """in all of these together"""
     spent_s: Mapping[str, float] = field(default_factory=dict)
-    """time in each phase that it has been in, up to `since`, by the host's clock"""
+    """time in each phase that it has been in, up to `since`, by the host's clock; of `checkpoint` also what was written meanwhile"""
     steps: int = 0
     """steps that its process has begun: over these `spent_s` has added up, whatever step it resumed at"""
     recent_ms: tuple[float, ...] = ()
@@ -169,6 +171,13 @@ class PulseWriter:
         self._words[_SEQUENCE_WORD] = self._sequence + 1
         self._words[_WAITS_WORD], self._numbers[_WAITS_WORD + 1] = self.waits, self.waited_ms
         self._numbers[_RECENT_WORD + (self.waits - 1) % _RECENT] = waited_ms
+        self._sequence += 2
+        self._words[_SEQUENCE_WORD] = self._sequence
+
+    def spend(self, phase: str, seconds: float) -> None:
+        """So long something of this phase took beside the training, which the training may have to wait for another time."""
+        self._words[_SEQUENCE_WORD] = self._sequence + 1
+        self._numbers[_SPENT_WORD + _PHASE_INDEX[phase]] += seconds
         self._sequence += 2
         self._words[_SEQUENCE_WORD] = self._sequence
 

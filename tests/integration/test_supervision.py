@@ -150,6 +150,7 @@ def test_a_killed_rank_is_a_dead_one_and_long_pauses_are_nothing(start_ranks, pa
         "train.max_steps=60",
         "evaluate.every_steps=20",
         "evaluate.block=16",
+        "checkpoint.every_steps=15",
         "supervise.stall_floor_s=0.5",
         plant="pauses:seconds=1.2,kill_rank=1,kill_step=50",
     )

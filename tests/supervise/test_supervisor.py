@@ -10,6 +10,7 @@ import tempfile
 import time
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -154,6 +155,26 @@ def test_ranks_that_end_after_a_word_are_no_incident(fake_run, supervise, excuse
         assert supervisor.incidents[0].to_record()["ranks"][1]["exit_code"] == -9
         watch(supervisor, lambda: supervisor.incidents[0].action == "killed")
         assert run.processes[0].wait(10) == -9, "nobody else ended the one that was left"
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("free", [0, 10**6])
+def test_a_rank_that_could_not_say_that_the_disk_is_full(fake_run, supervise, monkeypatch, free: int) -> None:
+    run = fake_run(2)
+    run.start(0, WAIT)
+    run.start(1, MOVE + "import os; os._exit(4)")
+    monkeypatch.setattr(os, "statvfs", lambda _: SimpleNamespace(f_bavail=free, f_frsize=4096))
+    supervisor = supervise(run, HALT)
+    if free:
+        deadline = time.monotonic() + 1.5
+        watch(supervisor, lambda: time.monotonic() > deadline)
+        assert supervisor.incidents == [], "it has told its launcher"
+    else:
+        watch(supervisor, lambda: supervisor.incidents)
+        (incident,) = supervisor.incidents
+        assert (incident.finding.kind, incident.finding.rank) == ("disk_full", 1)
+        supervisor.poll()
+        assert incident.action == "none"
 
 
 @pytest.mark.timeout(60)

@@ -14,20 +14,20 @@ class Handler:
     """As torch._dynamo.callback has it."""
 
     def __init__(self) -> None:
-        self.start: list = []
-        self.end: list = []
+        self.start_callbacks: list = []
+        self.end_callbacks: list = []
 
     def register_start_callback(self, callback) -> None:
-        self.start.append(callback)
+        self.start_callbacks.append(callback)
 
     def register_end_callback(self, callback) -> None:
-        self.end.append(callback)
+        self.end_callbacks.append(callback)
 
     def remove_start_callback(self, callback) -> None:
-        self.start.remove(callback)
+        self.start_callbacks.remove(callback)
 
     def remove_end_callback(self, callback) -> None:
-        self.end.remove(callback)
+        self.end_callbacks.remove(callback)
 
 
 def test_a_compilation_announces_itself_once_torch_is_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -40,18 +40,31 @@ def test_a_compilation_announces_itself_once_torch_is_there(tmp_path: Path, monk
     monkeypatch.setitem(sys.modules, "torch._dynamo.callback", SimpleNamespace(callback_handler=handler))
     assert announcer.register()
     assert announcer.register()
-    assert len(handler.start) == len(handler.end) == 1
+    assert len(handler.start_callbacks) == len(handler.end_callbacks) == 1
     pulse.beat(7, "forward")
-    handler.start[0](None)
+    handler.start_callbacks[0](None)
     assert (read_pulse(tmp_path, 0).step, read_pulse(tmp_path, 0).phase) == (7, "compile")
-    handler.end[0](None)
+    handler.end_callbacks[0](None)
     assert (read_pulse(tmp_path, 0).step, read_pulse(tmp_path, 0).phase) == (7, "forward")
+    handler.start_callbacks.clear()  # torch._dynamo.reset()
+    handler.end_callbacks.clear()
+    announcer.register()
+    assert len(handler.start_callbacks) == len(handler.end_callbacks) == 1
     announcer.close()
-    assert handler.start == handler.end == []
+    assert handler.start_callbacks == handler.end_callbacks == []
+    announcer.register()
+    handler.start_callbacks.clear()
+    announcer.close()
     pulse.close()
 
 
 def test_torch_has_what_it_registers_with() -> None:
     callback = pytest.importorskip("torch._dynamo.callback")
-    for name in ("register_start_callback", "register_end_callback", "remove_start_callback", "remove_end_callback"):
+    for name in (
+        "start_callbacks",
+        "register_start_callback",
+        "register_end_callback",
+        "remove_start_callback",
+        "remove_end_callback",
+    ):
         assert hasattr(callback.callback_handler, name)
