@@ -102,13 +102,20 @@ def _stall(step: float) -> None:
 
 
 def _spin(step: float) -> None:
-    """This rank computes for ever before that step, where it should fetch its data."""
+    """This rank computes for ever in that step, where it should fetch its data."""
+    from paceline.engine.step import TrainStep
 
-    def spin(_) -> None:
+    run = TrainStep.run
+
+    def spin():
         while True:
             sum(range(1000))
+        yield
 
-    _at_step(step, spin)
+    def wrapped(self, number, batches):
+        return run(self, number, spin() if number == step else batches)
+
+    TrainStep.run = wrapped
 
 
 def _pauses(seconds: float, kill_rank: float, kill_step: float) -> None:

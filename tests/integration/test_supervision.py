@@ -136,7 +136,8 @@ def test_a_rank_that_never_gets_its_data_is_named(start_ranks, paceline) -> None
     started.wait()
     assert started.codes == [-9, -9]
     (report,) = incidents(started.root)
-    assert (report["finding"]["kind"], report["finding"]["rank"]) == ("stall", 1)
+    finding = report["finding"]
+    assert (finding["kind"], finding["rank"], finding["phase"], finding["step"]) == ("stall", 1, "data", 30)
     assert report["stacks"]["missing"] == {}
     odd = report["stacks"]["clusters"][0]
     assert (odd["is_odd"], odd["ranks"]) == (True, [1])
