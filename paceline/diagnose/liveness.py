@@ -166,7 +166,9 @@ class Liveness:
         limit_s = max(self.pace.limit(standing.phase) for standing in behind)
         # A limit is the time within which it is noticed: it began up to a look before it was seen, and the next look comes too late.
         assert self._began is not None
-        if held_s + 2 * self._between_s < limit_s or sight.monotonic - self._began < _LEAST_S:
+        # Never more than a quarter of it: with a short limit, and looks that are far apart, a rank that has just moved would have stalled.
+        early_s = min(2 * self._between_s, limit_s / 4)
+        if held_s + early_s < limit_s or sight.monotonic - self._began < _LEAST_S:
             return []
         return [self._report_stall(standings, behind, accuse(standings), held_s, sight)]
 
