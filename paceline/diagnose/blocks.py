@@ -31,6 +31,7 @@ _SIGMA = 1.4826
 """median of absolute deviations -> standard deviation"""
 _EIGHTIETH = 1.2816
 """the 80th percentile of absolute deviations, in standard deviations: it sees heavy tails, and still no single pause"""
+_NOISIEST = 0.5
 _CAUTION = 3.0
 """a spread that is known from n changes may be larger by this much / n"""
 
@@ -133,8 +134,9 @@ class Noise:
         """From what changes between two blocks, to which a rank that is always slow adds nothing; and from how each rank wandered about
         its own level, which is more where other programs come and go."""
         if self._blocks:
-            before = self._blocks[-1]
-            self._changes.append(median(abs(block.excess[rank] - before.excess[rank]) for rank in block.excess))
+            before = self._blocks[-1].excess
+            # What is beyond half a step is no noise, and how much it is does not matter.
+            self._changes.append(median(abs(_clip(each) - _clip(before[rank])) for rank, each in block.excess.items()))
         self._blocks.append(block)
         self._added += 1
         if len(self._blocks) < _BURN_IN:
@@ -149,10 +151,14 @@ class Noise:
         old = list(self._blocks)[:-_LAG]
         deviations = []
         for rank in old[-1].excess:
-            values = [block.excess[rank] for block in old]
+            values = [_clip(block.excess[rank]) for block in old]
             level = median(values)
             deviations += [abs(value - level) for value in values]
         return _SIGMA * median(deviations)
+
+
+def _clip(excess: float) -> float:
+    return max(-_NOISIEST, min(_NOISIEST, excess))
 
 
 def _spent_ms(begun: Pulse, now: Pulse) -> dict[str, float]:
