@@ -6,7 +6,7 @@ Collector({0: pulse, 1: pulse}).add({0: later, 1: later})   -> [Block(excess={0:
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
@@ -31,6 +31,7 @@ _SIGMA = 1.4826
 """median of absolute deviations -> standard deviation"""
 _EIGHTIETH = 1.2816
 """the 80th percentile of absolute deviations, in standard deviations: it sees heavy tails, and still no single pause"""
+_NOISIEST = 0.5
 _CAUTION = 3.0
 """a spread that is known from n changes may be larger by this much / n"""
 
@@ -70,21 +71,31 @@ class Collector:
         tells = all(pulse.recent_ms for pulse in now.values())
         if tells:
             self._take(now)
-        steps = {rank: pulse.step - self._begun[rank].step for rank, pulse in now.items()}
-        if min(steps.values()) < _LEAST_STEPS or (tells and len(self._rows) < BLOCK_STEPS):
+        steps = min(pulse.step - self._begun[rank].step for rank, pulse in now.items())
+        waits = min(pulse.waits - self._begun[rank].waits for rank, pulse in now.items())
+        # On a GPU only every so many steps tell their wait: a block is some steps, not some waits.
+        every = max(1, round(steps / waits)) if waits > 0 else 1
+        rows = max(1, BLOCK_STEPS // every)
+        if steps < _LEAST_STEPS or (tells and len(self._rows) < rows):
             return []
         spent = {rank: _spent_ms(self._begun[rank], pulse) for rank, pulse in now.items()}
+        own = {rank: _without_wait(spent[rank], self._begun[rank], pulse) for rank, pulse in now.items()}
         self._begun = dict(now)
         self._steps_ms.append(median(sum(phases.values()) for phases in spent.values()))
         step_ms = median(self._steps_ms)
         if step_ms <= 0:
             return []
         last_step = min(pulse.step for pulse in now.values())
-        if tells:
-            return [self._close(spent, step_ms, last_step) for _ in range(len(self._rows) // BLOCK_STEPS)]
-        # Nobody tells how long it waits (sharded models do not): only the time for its data is surely a rank's own.
-        late = _above_others({rank: phases["data"] for rank, phases in spent.items()})
-        return [Block(min(steps.values()), last_step, step_ms, _share(late, step_ms), spent, {})]
+        if not tells:
+            # Sharded models do not tell how long they wait: only the time for its data is surely a rank's own.
+            late = _above_others({rank: phases["data"] for rank, phases in spent.items()})
+            return [Block(steps, last_step, step_ms, _share(late, step_ms), own, {})]
+        blocks = []
+        while len(self._rows) >= rows:
+            excess, waited = _compare(self._rows[:rows], step_ms)
+            blocks.append(Block(rows * every, last_step, step_ms, excess, own, waited))
+            del self._rows[:rows]
+        return blocks
 
     def _take(self, now: Mapping[int, Pulse]) -> None:
         """The steps that every rank still remembers. They count alike on all ranks: each has waited once in each step."""
@@ -92,18 +103,15 @@ class Collector:
         most = max(BLOCK_STEPS, min(_MOST_ROWS, _MOST_WAITS // len(now)))
         oldest = max(self._used, newest - most, *(pulse.waits - len(pulse.recent_ms) for pulse in now.values()))
         for number in range(oldest, newest):
-            row = {rank: pulse.recent_ms[number - pulse.waits] for rank, pulse in now.items()}
-            self._rows.append(row)
+            self._rows.append({rank: pulse.recent_ms[number - pulse.waits] for rank, pulse in now.items()})
         self._used = max(self._used, newest)
 
-    def _close(self, spent: Mapping[int, Mapping[str, float]], step_ms: float, last_step: int) -> Block:
-        rows, self._rows = self._rows[:BLOCK_STEPS], self._rows[BLOCK_STEPS:]
-        late = [_above_others({rank: -wait for rank, wait in row.items()}) for row in rows]
-        # Medians: a step in which somebody paused says nothing about the pace.
-        more = {rank: median(each[rank] for each in late) for rank in rows[0]}
-        waits = {rank: median(row[rank] for row in rows) for rank in rows[0]}
-        own = {rank: {**phases, "backward": phases["backward"] - waits[rank]} for rank, phases in spent.items()}
-        return Block(len(rows), last_step, step_ms, _share(more, step_ms), own, waits)
+
+def _compare(rows: Sequence[Mapping[int, float]], step_ms: float) -> tuple[dict[int, float], dict[int, float]]:
+    """(excess, wait) of each rank. Medians: a step in which somebody paused says nothing about the pace."""
+    late = [_above_others({rank: -wait for rank, wait in row.items()}) for row in rows]
+    more = {rank: median(each[rank] for each in late) for rank in rows[0]}
+    return _share(more, step_ms), {rank: median(row[rank] for row in rows) for rank in rows[0]}
 
 
 def _share(more_ms: Mapping[int, float], step_ms: float) -> dict[int, float]:
@@ -126,8 +134,9 @@ class Noise:
         """From what changes between two blocks, to which a rank that is always slow adds nothing; and from how each rank wandered about
         its own level, which is more where other programs come and go."""
         if self._blocks:
-            before = self._blocks[-1]
-            self._changes.append(median(abs(block.excess[rank] - before.excess[rank]) for rank in block.excess))
+            before = self._blocks[-1].excess
+            # What is beyond half a step is no noise, and how much it is does not matter.
+            self._changes.append(median(abs(_clip(each) - _clip(before[rank])) for rank, each in block.excess.items()))
         self._blocks.append(block)
         self._added += 1
         if len(self._blocks) < _BURN_IN:
@@ -142,10 +151,14 @@ class Noise:
         old = list(self._blocks)[:-_LAG]
         deviations = []
         for rank in old[-1].excess:
-            values = [block.excess[rank] for block in old]
+            values = [_clip(block.excess[rank]) for block in old]
             level = median(values)
             deviations += [abs(value - level) for value in values]
         return _SIGMA * median(deviations)
+
+
+def _clip(excess: float) -> float:
+    return max(-_NOISIEST, min(_NOISIEST, excess))
 
 
 def _spent_ms(begun: Pulse, now: Pulse) -> dict[str, float]:
@@ -154,6 +167,13 @@ def _spent_ms(begun: Pulse, now: Pulse) -> dict[str, float]:
     return {
         phase: 1000 * (now.spent_s.get(phase, 0.0) - begun.spent_s.get(phase, 0.0)) / steps for phase in STEP_PHASES
     }
+
+
+def _without_wait(spent: Mapping[str, float], begun: Pulse, now: Pulse) -> dict[str, float]:
+    """Backward ends with the wait for the others, which is not the rank's own time."""
+    waits = now.waits - begun.waits
+    wait_ms = (now.waited_ms - begun.waited_ms) / waits if waits > 0 else 0.0
+    return {**spent, "backward": spent["backward"] - wait_ms}
 
 
 def _above_others(values: Mapping[int, float]) -> dict[int, float]:

@@ -6,11 +6,13 @@ judge_bounds(run.metrics, {0: run.timing(0), 1: run.timing(1)})
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from statistics import median
 from typing import Any
 
+from paceline.diagnose.blocks import STEP_PHASES
 from paceline.diagnose.finding import Finding, Witness
+from paceline.telemetry.pulse import Pulse
 
 Row = Mapping[str, Any]
 DATA_SHARE = 0.2
@@ -21,6 +23,7 @@ BUSY_GPU = 60.0
 _LAST = 30
 """rows, the newest ones: a warm-up says nothing"""
 _LEAST = 5
+_LEAST_WAITS = 50
 
 
 def judge_bounds(rows: Sequence[Row], timing: Mapping[int, Sequence[Row]]) -> list[Finding]:
@@ -48,14 +51,30 @@ def _judge_data(rows: Sequence[Row]) -> Finding | None:
     )
 
 
+def judge_pulses(pulses: Iterable[Pulse]) -> list[Finding]:
+    """Whether the ranks wait for their communication, by what their pulses have added up; nothing where they do not tell."""
+    shares = {}
+    for pulse in pulses:
+        spent_s = sum(pulse.spent_s.get(phase, 0.0) for phase in STEP_PHASES)
+        if pulse.waits < _LEAST_WAITS or spent_s <= 0 or pulse.steps <= 0:
+            return []
+        shares[pulse.rank] = pulse.waited_ms / pulse.waits / (1000 * spent_s / pulse.steps)
+    found = _report_communication(shares)
+    return [found] if found is not None else []
+
+
 def _judge_communication(timing: Mapping[int, Sequence[Row]]) -> Finding | None:
-    """Also the rank that waits least waits: that is nobody's fault, but the network's."""
     shares = {}
     for rank, rows in timing.items():
         recent = [row for row in rows if _number(row.get("step_ms"))][-_LAST:]
         share, _ = _share(recent, "wait_ms")
         if share is not None and len(recent) >= _LEAST:
             shares[rank] = share
+    return _report_communication(shares)
+
+
+def _report_communication(shares: Mapping[int, float]) -> Finding | None:
+    """Also the rank that waits least waits: that is nobody's fault, but the network's."""
     if len(shares) < 2 or min(shares.values()) < WAIT_SHARE:
         return None
     least = min(shares, key=lambda rank: shares[rank])

@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from paceline.diagnose.beats import judge_beats
-from paceline.diagnose.bounds import judge_bounds
+from paceline.diagnose.bounds import judge_bounds, judge_pulses
 from paceline.diagnose.divergence import judge_metrics
 from paceline.diagnose.failures import judge_failures
 from paceline.diagnose.finding import Finding, Witness, finding_from_record
@@ -26,6 +26,8 @@ from paceline.telemetry.reader import Run
 _TAIL_BYTES = 1 << 19
 """of each log: what ended a run is near its end"""
 _MOST_LOGS = 256
+_MOMENTARY = ("stall", "stopped", "slow", "dead_rank", "dead_host")
+"""what was true at a moment, and need not be any more"""
 
 
 def examine_run(
@@ -35,10 +37,11 @@ def examine_run(
     limits = limits or Limits()
     attempt = run.run.attempts[-1] if run.run.attempts else None
     is_running = run.run.state == "running"
-    found = [*judge_failures(attempt, run.events), *_recall(run), *_look(sights, limits)]
+    holding = _look(sights, limits)
+    found = [*judge_failures(attempt, run.events), *_recall(run, holding if sights else None), *holding]
     if is_running and is_owned is False:
         found.append(_report_abandoned(run))
-    has_culprit = any(finding.kind in ("stall", "stopped", "dead_rank", "dead_host") for finding in found)
+    has_culprit = any(finding.kind in _MOMENTARY and finding.severity == "critical" for finding in found)
     if attempt is not None and run.run.state in ("running", "failed") and not sights and not has_culprit:
         found += judge_beats(_read_beats(run), attempt.attempt, limits)
     elif attempt is not None:
@@ -48,6 +51,8 @@ def examine_run(
         found += _read_messages(run)
     found += judge_metrics(run.metrics, run.events)
     found += judge_bounds(run.timed, {rank: run.timing(rank) for rank in _ranks_in(run.layout.root / "timing")})
+    if sights:
+        found += judge_pulses(seen.pulse for seen in sights[-1].ranks if seen.pulse is not None)
     return order_causes(_without_echoes(found))
 
 
@@ -62,8 +67,8 @@ def _look(sights: Sequence[Sight], limits: Limits) -> list[Finding]:
     return found
 
 
-def _recall(run: Run) -> list[Finding]:
-    """What a supervisor found while the last attempt ran."""
+def _recall(run: Run, seen: Sequence[Finding] | None) -> list[Finding]:
+    """What a supervisor found while the last attempt ran; `seen`: what holds now, of a run that was looked at."""
     attempt = run.run.attempts[-1].attempt if run.run.attempts else None
     latest: dict[tuple[str, int | None], Finding] = {}
     for event in run.events:
@@ -73,7 +78,15 @@ def _recall(run: Run) -> list[Finding]:
         if finding is not None:
             place = f"; its stacks and beats: incidents/{event['incident']}" if event.get("incident") else ""
             latest[finding.subject] = replace(finding, do=finding.do + place)
-    return list(latest.values())
+    has_gone_on = run.run.state in ("finished", "stopped")
+    holding = {finding.subject for finding in seen or ()}
+    recalled = []
+    for finding in latest.values():
+        is_over = has_gone_on or (seen is not None and finding.subject not in holding)
+        if is_over and finding.kind in _MOMENTARY:
+            finding = replace(finding, severity="note", what=f"{finding.what}; the run went on afterwards")
+        recalled.append(finding)
+    return recalled
 
 
 def _report_abandoned(run: Run) -> Finding:

@@ -6,7 +6,7 @@ two readings and the steps between them tell the pace all the same; no clock of 
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from dataclasses import dataclass, field
 
 from paceline.diagnose.limits import NEVER_LEARNED, RARE, Limits
@@ -21,11 +21,14 @@ _KNOWN, _SURE = 3, 5
 @dataclass
 class _History:
     durations: deque[float] = field(default_factory=lambda: deque(maxlen=_KEPT))
-    visits: int = 0
-    """steps at which it was seen, whatever the number of ranks"""
-    last_step: int = -1
+    by_rank: Counter[int] = field(default_factory=Counter)
+    """how often each rank has been in it"""
     p99: float | None = None
     """None: to be computed again"""
+
+    @property
+    def visits(self) -> int:
+        return max(self.by_rank.values())
 
 
 class Pace:
@@ -40,13 +43,13 @@ class Pace:
         steps = max(1, now.step - before.step)
         if not now.spent_s:
             if steps == 1 and held_s > 0:
-                self._add(before.phase, before.step, held_s)
+                self._add(before.phase, before.rank, held_s)
             return
         for phase, total_s in now.spent_s.items():
             spent = total_s - before.spent_s.get(phase, 0.0)
             if spent > 0:
                 # The mean over the steps between: a lower bound of the longest, and near it where steps are long enough to matter.
-                self._add(phase, now.step, spent if phase in RARE else spent / steps)
+                self._add(phase, now.rank, spent if phase in RARE else spent / steps)
 
     def p99(self, phase: str) -> float | None:
         """Seconds; None: never seen."""
@@ -85,10 +88,8 @@ class Pace:
         visits = self._histories[phase].visits
         return 1 + 2 / visits if phase in RARE and visits < _SURE else 1.0
 
-    def _add(self, phase: str, step: int, seconds: float) -> None:
+    def _add(self, phase: str, rank: int, seconds: float) -> None:
         history = self._histories.setdefault(phase, _History())
         history.durations.append(seconds)
         history.p99 = None
-        if step != history.last_step:
-            history.visits += 1
-            history.last_step = step
+        history.by_rank[rank] += 1

@@ -34,9 +34,11 @@ _KEPT = 80
 _RANK_S = 1 / 64
 """of a second between two blocks, for each rank: many ranks need more time to compare, and have more to tell"""
 _LEAST_STEPS = 25
-_NOISY_STEPS = 200
+_NOISY_STEPS, _NOISIEST = 200, 0.25
 """steps that have to speak against a rank, and how many more for a noise of the size of a step: who is slow once is no straggler, and on
 a loaded machine everybody is, now and then, for a while"""
+_SHOWN = 6
+"""blocks that a finding's numbers are made of: doubt may have begun before the trouble did"""
 _CAP = 50.0
 """times the threshold: a rank that has recovered is forgiven after a few blocks"""
 _CURES = {
@@ -137,7 +139,7 @@ class Stragglers:
         return max(1, len(self._suspects)) / self._error
 
     def _findings(self) -> list[Finding]:
-        least_steps = _LEAST_STEPS + _NOISY_STEPS * (self._noise.size or 0.0)
+        least_steps = _LEAST_STEPS + _NOISY_STEPS * min(self._noise.size or 0.0, _NOISIEST)
         guilty = [
             rank
             for rank, suspect in self._suspects.items()
@@ -145,7 +147,7 @@ class Stragglers:
         ]
         if not guilty:
             return []
-        recent = list(self._blocks)[-max(self._suspects[rank].blocks for rank in guilty) :]
+        recent = list(self._blocks)[-min(_SHOWN, max(self._suspects[rank].blocks for rank in guilty)) :]
         slow_hosts = self._find_slow_hosts(guilty, recent)
         found = [self._report_host(host, ranks, recent) for host, ranks in slow_hosts.items()]
         alone = [rank for rank in guilty if not any(rank in ranks for ranks in slow_hosts.values())]

@@ -37,6 +37,8 @@ class World:
     from_step: int = 100
     to_step: int | None = None
     hosts: int = 1
+    every: int = 1
+    """steps of which one tells how long a rank waits, as on a GPU"""
 
 
 def simulate(world: World, seed: int) -> tuple[list[tuple[int, Finding]], list[Finding]]:
@@ -59,7 +61,8 @@ def simulate(world: World, seed: int) -> tuple[list[tuple[int, Finding]], list[F
     communication_ms = world.communication * world.step_ms * np.exp(random.normal(0, 0.2, steps))
     waits_ms = lasts_ms[:, None] - own_ms + communication_ms[:, None]
     ends = np.cumsum(lasts_ms + communication_ms) / 1000
-    waited = np.vstack([np.zeros(ranks), np.cumsum(waits_ms, axis=0)])
+    told_ms = waits_ms[:: world.every]
+    waited = np.vstack([np.zeros(ranks), np.cumsum(told_ms, axis=0)])
     spent = {}
     for phase, share in SHARES.items():
         of_phase = scale * world.step_ms * share + (slow_ms if phase == world.phase else 0)
@@ -72,13 +75,14 @@ def simulate(world: World, seed: int) -> tuple[list[tuple[int, Finding]], list[F
         done = np.searchsorted(ends, moment)
         # A wait is read a little later than the step ends, and not on all ranks at the same moment.
         counts = np.maximum(0, done - random.integers(0, 2, ranks))
+        told = -(-counts // world.every)
         pulses = [
             Pulse(
-                rank, 1, 1, int(count) + 1, "forward", 0.0, 0, 0, int(count), float(waited[count, rank]),
+                rank, 1, 1, int(count) + 1, "forward", 0.0, 0, 0, int(waits), float(waited[waits, rank]),
                 {phase: float(table[count, rank]) for phase, table in spent.items()}, int(count),
-                tuple(waits_ms[max(0, count - 64) : count, rank].tolist()),
+                tuple(told_ms[max(0, waits - 64) : waits, rank].tolist()),
             )
-            for rank, count in enumerate(counts)
+            for rank, (count, waits) in enumerate(zip(counts, told, strict=True))
         ]  # fmt: skip
         per_host = ranks // world.hosts
         sights = tuple(RankSight(each.rank, f"host{each.rank // per_host}", each, None) for each in pulses)

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from paceline.diagnose.bounds import judge_bounds
+from paceline.diagnose.bounds import judge_bounds, judge_pulses
+from paceline.telemetry.pulse import Pulse
 
 
 def rows(num: int = 20, **columns: Any) -> list[dict[str, Any]]:
@@ -40,3 +41,18 @@ def test_each_limit_has_its_knob(metrics: Any, timing: Any, kind: str, knob: str
 )
 def test_nothing_is_said_without_a_reason(metrics: Any, timing: Any) -> None:
     assert judge_bounds(metrics, timing) == []
+
+
+def test_pulses_tell_too_whether_everybody_waits() -> None:
+    def pulses(*waits_ms: float, waits: int = 100) -> list[Pulse]:
+        spent = {"forward": 4.0, "backward": 6.0, "evaluate": 99.0}
+        return [
+            Pulse(rank, 1, 1, 100, "data", 0.0, 0, 0, waits, waits * each, spent, 100)
+            for rank, each in enumerate(waits_ms)
+        ]
+
+    (found,) = judge_pulses(pulses(30.0, 45.0))
+    assert (found.kind, round(found.numbers["share"], 2)) == ("communication_bound", 0.3)
+    assert judge_pulses(pulses(5.0, 60.0)) == []
+    assert judge_pulses(pulses(50.0, 60.0, waits=3)) == []
+    assert judge_pulses([]) == []

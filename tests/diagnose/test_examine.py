@@ -130,6 +130,15 @@ def test_what_a_supervisor_noted_is_recalled_with_its_incident(tmp_path: Path) -
     assert (found.kind, found.rank) == ("stall", 1)
     assert "incidents/0001-stall-rank1" in found.do
     assert finding_from_record(noted.to_record() | {"more": 1}) == noted
+    for state, severity in (("finished", "note"), ("running", "critical")):
+        write_run(tmp_path, state)
+        assert [each.severity for each in examine(tmp_path)] == [severity]
+    run = Made(2)
+    run.train(20, None, 0.05)
+    moving = run.sight()
+    run.everybody(21, "data")
+    (found,) = examine(tmp_path, moving, run.sight())  # it lives, and gets on
+    assert (found.severity, found.what) == ("note", "it stood still; the run went on afterwards")
 
 
 def test_a_living_run_is_looked_at(tmp_path: Path) -> None:
