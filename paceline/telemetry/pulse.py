@@ -53,6 +53,7 @@ _SEQUENCE_WORD = _HEAD.size // _SEQUENCE.size
 _ENQUEUED_WORD = (_BODY_START + 24) // 8
 _WAITS_WORD = _ENQUEUED_WORD + 2
 _SPENT_WORD = _WAITS_WORD + 2
+_COUNTS = slice(_ENQUEUED_WORD * 8, _WAITS_WORD * 8)  # collectives: they change without a new sequence number
 _SIZE = 4096
 _READS = 50
 _PHASE_INDEX = {name: index for index, name in enumerate(PHASES)}
@@ -166,36 +167,59 @@ class PulseWriter:
         self._map.close()
 
 
+class PulseReader:
+    """The reading side, for somebody who looks again and again: the file stays open, also when its directory has gone."""
+
+    def __init__(self, directory: Path, rank: int) -> None:
+        """OSError if there is no such file."""
+        self._descriptor = os.open(_path(directory, rank), os.O_RDONLY | os.O_CLOEXEC)
+        self._sequence = b""
+        self._counts = b""
+        self._last: Pulse | None = None
+
+    def read(self) -> Pulse | None:
+        """The last pulse, the same object as long as the rank has written no other; None if there is none whole: a writer killed
+        inside a write leaves an odd sequence."""
+        for _ in range(_READS):
+            data = os.pread(self._descriptor, _BODY_START + _BODY.size, 0)
+            if len(data) < _BODY_START + _BODY.size:
+                return None
+            sequence = data[_HEAD.size : _BODY_START]
+            if sequence == self._sequence and data[_COUNTS] == self._counts:
+                return self._last
+            again = os.pread(self._descriptor, _SEQUENCE.size, _HEAD.size)
+            magic, version, pid, rank, attempt = _HEAD.unpack_from(data, 0)
+            if magic != _MAGIC or version != _VERSION:
+                return None
+            # Whole only if no write began before the first reading had ended: the second one still has the same even number.
+            if sequence[0] % 2 == 0 and sequence == again:
+                self._sequence, self._counts = sequence, data[_COUNTS]
+                self._last = _pulse(pid, rank, attempt, data)
+                return self._last
+            time.sleep(0.0002)
+        return None
+
+    def close(self) -> None:
+        os.close(self._descriptor)
+
+
+def _pulse(pid: int, rank: int, attempt: int, data: bytes) -> Pulse:
+    step, phase, _, since, enqueued, completed, waits, waited_ms, *spent = _BODY.unpack_from(data, _BODY_START)
+    name = PHASES[phase] if 0 <= phase < len(PHASES) else "unknown"
+    spent_s = {known: seconds for known, seconds in zip(PHASES, spent, strict=False) if seconds}
+    return Pulse(rank, pid, attempt, step, name, since, enqueued, completed, waits, waited_ms, spent_s)
+
+
 def read_pulse(directory: Path, rank: int) -> Pulse | None:
-    """The rank's last pulse, or None if there is none (or none whole: a writer killed inside a write leaves an odd sequence)."""
+    """The rank's last pulse, or None if there is none, or none whole."""
     try:
-        descriptor = os.open(_path(directory, rank), os.O_RDONLY | os.O_CLOEXEC)
+        reader = PulseReader(directory, rank)
     except OSError:
         return None
     try:
-        for _ in range(_READS):
-            data = os.pread(descriptor, _BODY_START + _BODY.size, 0)
-            again = os.pread(descriptor, _SEQUENCE.size, _HEAD.size)
-            if len(data) < _BODY_START + _BODY.size:
-                return None
-            magic, version, pid, recorded_rank, attempt = _HEAD.unpack_from(data, 0)
-            if magic != _MAGIC or version != _VERSION:
-                return None
-            sequence = data[_HEAD.size : _BODY_START]
-            # Whole only if no write began before the first reading had ended: the second one still has the same even number.
-            if sequence[0] % 2 == 0 and sequence == again:
-                step, phase, _, since, enqueued, completed, waits, waited_ms, *spent = _BODY.unpack_from(
-                    data, _BODY_START
-                )
-                name = PHASES[phase] if 0 <= phase < len(PHASES) else "unknown"
-                spent_s = {known: seconds for known, seconds in zip(PHASES, spent, strict=False) if seconds}
-                return Pulse(
-                    recorded_rank, pid, attempt, step, name, since, enqueued, completed, waits, waited_ms, spent_s
-                )
-            time.sleep(0.0002)
+        return reader.read()
     finally:
-        os.close(descriptor)
-    return None
+        reader.close()
 
 
 def read_pulses(directory: Path) -> list[Pulse]:

@@ -24,6 +24,7 @@ from paceline.telemetry.events import EventLog, QuietLog
 from paceline.telemetry.failure import format_failure
 from paceline.telemetry.pulse import PulseWriter, create_pulse_directory
 from paceline.telemetry.run_file import RunFile, load_run_file
+from paceline.telemetry.stack_file import StackFile, answer_requests
 from paceline.worker.output import Output
 from paceline.worker.place import Place, take_claimed
 
@@ -38,6 +39,7 @@ class Session:
         self._rank = int(rank) if rank.isdecimal() else 0
         self._place: Place | None = None
         self._pulse: PulseWriter | None = None
+        self._stacks: StackFile | None = None
 
     def train(self, job: Job) -> int:
         if self._arguments.attempt is not None:
@@ -83,6 +85,7 @@ class Session:
     def _settle(self, place: Place) -> Place:
         self._place = place
         self._output.redirect(place.layout.log(self._rank))
+        self._stacks = answer_requests(place.layout.stacks(self._rank), self._rank, place.attempt)
         return place
 
     def _run(self, job: Job, ranks: Ranks, place: Place, idle: list[tuple[str, str]]) -> Ending:

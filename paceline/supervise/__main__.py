@@ -1,0 +1,98 @@
+"""The supervisor as a process beside a run.
+
+    python -m paceline.supervise RUN --attempt 2 --settings '{"policy": "halt"}'
+
+Started by `paceline train`. Each incident is also a line on standard output, which needs no disk. SIGTERM: the attempt is over, look once
+more and end; SIGINT: end at once.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+_FIRST_PULSE_S = 5.0
+
+
+def main(argv: list[str]) -> int:
+    parser = argparse.ArgumentParser("python -m paceline.supervise", description=__doc__.partition("\n")[0])
+    parser.add_argument("run", type=Path)
+    parser.add_argument("--attempt", type=int, required=True)
+    parser.add_argument("--settings", default="{}", help="the section `supervise`, as JSON")
+    arguments = parser.parse_args(argv)
+    parent = os.getppid()
+    signals = _Signals()
+    _await_pulse(arguments.run, signals)
+
+    # Only now: the ranks import torch meanwhile, and want the cores more than we do.
+    from paceline.files import Lock
+    from paceline.supervise.settings import settings_from
+    from paceline.supervise.supervisor import Supervisor
+    from paceline.telemetry.layout import RunLayout
+    from paceline.telemetry.run_file import load_run_file
+
+    layout, run = RunLayout(arguments.run), load_run_file(arguments.run)
+    attempts = [each for each in run.attempts if each.attempt == arguments.attempt] if run is not None else []
+    if run is None or not attempts:
+        print(f"{arguments.run} has no attempt {arguments.attempt}", file=sys.stderr)
+        return 2
+    lock = Lock(layout.supervisor_lock)
+    if not lock.acquire_within(2.0):  # whoever supervised the attempt before may be about to end
+        print(f"{arguments.run} is supervised by another process already", file=sys.stderr)
+        return 0
+    supervisor = Supervisor(layout, run, attempts[0], settings_from(json.loads(arguments.settings)), _tell)
+    supervisor.wake_on(signals.descriptor)
+    while supervisor.is_running and not signals.is_hasty and os.getppid() == parent:
+        is_last = signals.is_over
+        supervisor.poll()
+        if is_last:
+            break
+        supervisor.wait()
+    supervisor.close()
+    return 0
+
+
+class _Signals:
+    """What the launcher has to say."""
+
+    def __init__(self) -> None:
+        self.is_over = False
+        self.is_hasty = False
+        self.descriptor, self._wake = os.pipe()
+        os.set_blocking(self._wake, False)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._catch)
+
+    def _catch(self, number: int, frame: FrameType | None) -> None:
+        self.is_over = True
+        self.is_hasty = self.is_hasty or number == signal.SIGINT
+        os.write(self._wake, b"!")
+
+
+def _await_pulse(root: Path, signals: _Signals) -> None:
+    """Until a rank has a pulse, or for a while: before that there is nothing to see."""
+    deadline = time.monotonic() + _FIRST_PULSE_S
+    try:
+        pulses = Path(json.loads((root / "run.json").read_text())["attempts"][-1]["pulses"])
+    except (OSError, ValueError, LookupError, TypeError):
+        return  # what is wrong with it is said by those who read it properly
+    while time.monotonic() < deadline and not signals.is_over and not any(pulses.glob("rank_*")):
+        time.sleep(0.1)
+
+
+def _tell(record: Mapping[str, Any]) -> None:
+    from paceline.telemetry.incident_line import format_incident
+
+    print(format_incident(record), flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

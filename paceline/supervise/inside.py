@@ -1,0 +1,40 @@
+"""Watches ranks that have pulses: the eye looks, `diagnose` judges."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from paceline.diagnose.finding import Finding
+from paceline.diagnose.liveness import Liveness
+from paceline.diagnose.sight import Sight
+from paceline.diagnose.stragglers import Stragglers
+from paceline.supervise.ending import kill_attempt
+from paceline.supervise.eye import Eye
+from paceline.supervise.rank_process import HeldProcess
+from paceline.supervise.settings import Settings
+from paceline.telemetry.layout import RunLayout
+from paceline.telemetry.run_file import Attempt
+
+
+class InsideWatch:
+    """One attempt of our worker, or of a loop with the SDK."""
+
+    def __init__(self, layout: RunLayout, attempt: Attempt, settings: Settings) -> None:
+        self.eye = Eye(Path(attempt.pulses), attempt.attempt, attempt.world_size)
+        self._liveness = Liveness(settings.limits)
+        self._stragglers = Stragglers()
+
+    @property
+    def processes(self) -> dict[int, HeldProcess]:
+        return self.eye.processes
+
+    def kill(self) -> list[int]:
+        """Ends all ranks with everything they started; the pids that did not go."""
+        return kill_attempt(self.processes.values(), self.eye.pulses)
+
+    def look(self) -> tuple[Sight, list[Finding]]:
+        sight = self.eye.look()
+        return sight, [*self._liveness.see(sight), *self._stragglers.see(sight)]
+
+    def close(self) -> None:
+        self.eye.close()
