@@ -49,7 +49,9 @@ class Faulted:
         """Where the rank is, taken again until the word is in it."""
         deadline = time.monotonic() + timeout_s
         while time.monotonic() < deadline:
-            os.kill(self.pids[rank], signal.SIGUSR1)  # a child of the zygote, not waited for yet: nobody else has its pid
+            os.kill(
+                self.pids[rank], signal.SIGUSR1
+            )  # a child of the zygote, not waited for yet: nobody else has its pid
             time.sleep(0.1)
             text = (self.folder / f"stacks_{rank}.txt").read_text().rpartition("Current thread")[2]
             if word in text:

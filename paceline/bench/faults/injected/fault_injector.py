@@ -294,10 +294,10 @@ def _hook_data(fault: Fault) -> None:
 
         return get
 
-    def begin_class(cls: type, **options: Any) -> None:
+    def begin_class(cls: Any, **options: Any) -> None:
         super(data.Dataset, cls).__init_subclass__(**options)
         if "__getitem__" in vars(cls):
-            cls.__getitem__ = watched(vars(cls)["__getitem__"])  # type: ignore[attr-defined]
+            cls.__getitem__ = watched(vars(cls)["__getitem__"])
 
     data.Dataset.__init_subclass__ = classmethod(begin_class)  # type: ignore[assignment]
 
@@ -308,11 +308,11 @@ def _hook_files(fault: Fault) -> None:
         return
     fsync = os.fsync
 
-    def slow_fsync(descriptor: Any) -> None:
+    def slow_fsync(fd: Any) -> None:
         if fault.is_due:
             fault.begin()
             time.sleep(_FOREVER_S if fault.kind == "stuck_save" else float(fault.wish["pause_s"]))
-        fsync(descriptor)
+        fsync(fd)
 
     os.fsync = slow_fsync
 
