@@ -26,6 +26,7 @@ COMMANDS: Table = {
     "train": ("paceline.cli.train", "Train a recipe or configuration on one or more ranks."),
     "sweep": ("paceline.cli.sweep", "Which configuration of a plan is the best one here, by measured trials."),
     "play": ("paceline.cli.play", "Run the phases of a playbook, each with a gate on its results."),
+    "triage": ("paceline.cli.triage", "The smallest change that cures a run, found by trials."),
     "stop": ("paceline.cli.stop", "End a run: all ranks at one agreed step."),
     "evaluate": ("paceline.cli.evaluate", "Evaluate a trained model, and compare with what the run logged."),
     "export": ("paceline.cli.export", "Write a trained model as safetensors, with its configuration."),

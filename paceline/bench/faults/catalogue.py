@@ -37,6 +37,8 @@ class Fault:
     steps: tuple[int, int] = (25, 60)
     """between which it strikes"""
     least_ranks: int = 2
+    only_rank: int | None = None
+    """where only one of them does what can break"""
     is_slow: bool = False
     """the run goes on: it is noticed within steps, not seconds"""
     needs: str = ""
@@ -74,6 +76,7 @@ def _build() -> list[Fault]:
             {"kind": "stuck_save"},
             Answer(("stall",), ("checkpoint",)),
             ("checkpoint.every_steps=15",),
+            only_rank=0,  # a state as small as this one is one shard
         ),
     ]
     for share in _SHARES:

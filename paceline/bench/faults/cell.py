@@ -60,7 +60,7 @@ def draw_cell(fault: str, number: int, seed: int) -> Cell:
         number=number,
         seed=seed,
         nproc=nproc,
-        rank=chance.randrange(nproc),
+        rank=what.only_rank if what.only_rank is not None else chance.randrange(nproc),
         step=chance.randint(*what.steps),
         delay_s=round(chance.uniform(0.0, 0.05), 4),
     )

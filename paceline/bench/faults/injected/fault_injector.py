@@ -294,7 +294,7 @@ def _hook_data(fault: Fault) -> None:
 
         return get
 
-    def begin_class(cls: Any, **options: Any) -> None:
+    def begin_class(cls: Any, /, **options: Any) -> None:
         super(data.Dataset, cls).__init_subclass__(**options)
         if "__getitem__" in vars(cls):
             cls.__getitem__ = watched(vars(cls)["__getitem__"])

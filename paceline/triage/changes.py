@@ -1,0 +1,83 @@
+"""A rung on a configuration: the values that it sets there, or why it does not apply.
+
+plan_change(rung, subject)   -> Change(rung, {"parallel.bucket_mb": 100}, skip="")   or skip="it is so already"
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, get_args
+
+from paceline.config.contradictions import Facts
+from paceline.config.describe import describe
+from paceline.config.sections import IDENTITY
+from paceline.config.source import show
+from paceline.errors import PacelineError
+from paceline.launch.placement import place_ranks
+from paceline.recipes.job import load_job
+from paceline.triage.ladder import Rung, condition, formula
+from paceline.triage.subject import Subject, same_values
+
+
+@dataclass(frozen=True)
+class Change:
+    """What a rung means here."""
+
+    rung: Rung
+    settings: dict[str, Any]
+    skip: str = ""
+    """why it is not tried"""
+
+    @property
+    def words(self) -> str:
+        return " ".join(f"{name}={show(value)}" for name, value in self.settings.items())
+
+
+def plan_change(rung: Rung, subject: Subject) -> Change:
+    """The change, with its values computed; one that cannot be made here says why."""
+    known = describe(type(subject.job.config))
+    unknown = [name for name in rung.set if name not in known]
+    if unknown:
+        return Change(rung, dict(rung.set), f"recipe {subject.job.recipe.name} has no key {unknown[0]}")
+    expression = condition(rung)
+    if expression is not None and not expression.holds(subject.values):
+        return Change(rung, dict(rung.set), rung.otherwise)
+    settings = {name: _computed(value, name, subject) for name, value in rung.set.items()}
+    if same_values(subject, settings):
+        return Change(rung, settings, "it is so already")
+    return Change(rung, settings, _find_refusal(subject, settings))
+
+
+def changes_identity(subject: Subject, settings: Mapping[str, Any]) -> list[str]:
+    """The keys with which a run would not be the same run any more."""
+    known = describe(type(subject.job.config))
+    return [name for name in settings if known[name].fingerprint == IDENTITY]
+
+
+def _computed(value: Any, name: str, subject: Subject) -> Any:
+    expression = formula(value, f"{name}={value}")
+    if expression is None:
+        return value
+    result = expression.evaluate(subject.values)
+    annotation = describe(type(subject.job.config))[name].annotation
+    is_whole = annotation is int or (int in get_args(annotation) and float not in get_args(annotation))
+    return max(1, int(result)) if is_whole else result
+
+
+def _find_refusal(subject: Subject, settings: Mapping[str, Any]) -> str:
+    """Why `paceline train` would not take them; empty: it would."""
+    try:
+        words = [*subject.overrides, *(f"{name}={show(value)}" for name, value in settings.items())]
+        job = load_job(subject.target, replace_words(words))
+        placement = place_ranks(job.config.launch, job.origins["launch.gpus"])
+        job.check(Facts(placement.world_size, placement.num_gpus))
+    except PacelineError as error:
+        return f"it cannot be: {error.problems[0].what}"
+    return ""
+
+
+def replace_words(words: list[str]) -> list[str]:
+    """Of two overrides of one key the later one."""
+    by_key = {word.partition("=")[0]: word for word in words}
+    return list(by_key.values())
