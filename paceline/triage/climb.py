@@ -35,6 +35,8 @@ class Step:
     what: str = ""
     samples_per_s: float | None = None
     directory: str = ""
+    status: str = ""
+    """of the trial, as verdict.py says it"""
 
 
 @dataclass
@@ -144,9 +146,10 @@ class Climb:
         return reference / self._ladder.config.gain if reference is not None else None
 
     def _note(self, name: str, settings: Mapping[str, Any], price: str, result: str, entry: Entry) -> None:
-        self._steps.append(Step(name, settings, price, result, entry.what, entry.samples_per_s, entry.directory))
+        seen = (entry.what, entry.samples_per_s, entry.directory, entry.status)
+        self._steps.append(Step(name, settings, price, result, *seen))
         pace = f", {entry.samples_per_s:,.0f} samples/s" if entry.samples_per_s else ""
-        why = f" ({entry.what})" if entry.what else ""
+        why = f" ({shorten(entry.what)})" if entry.what else ""
         self._say(f"{name}: {result}{pace}{why}")
 
     def _conclude(self, state: str, cure: Change | None) -> Outcome:
@@ -158,11 +161,17 @@ class Climb:
         outcome.reference = self._subject.reference()
         outcome.reference_from = "the run before its symptom"
         if outcome.reference is None:
-            healthy = [step for step in self._steps if step.samples_per_s and step.result in _HEALTHY]
+            # Not the cure's own trials: against itself everything costs nothing.
+            others = [step for step in self._steps if cure is None or step.settings != cure.settings]
+            healthy = [step for step in others if step.samples_per_s and step.status == "healthy"]
             outcome.reference = max((step.samples_per_s or 0.0 for step in healthy), default=None)
             outcome.reference_from = "the fastest healthy trial"
         return outcome
 
 
 _ROLES = {"reproduce": "as it is", "back": "switched back", "again": "on again"}
-_HEALTHY = ("cured", "still cured", "not reproduced", "did not come back")
+
+
+def shorten(text: str, most: int = 110) -> str:
+    """For a line or a cell; the ledger has the whole of it."""
+    return text if len(text) <= most else f"{text[: most - 1].rstrip()}…"

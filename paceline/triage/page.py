@@ -10,7 +10,7 @@ from typing import Any
 
 from paceline.config.source import show
 from paceline.files import finite, write_json, write_text
-from paceline.triage.climb import Outcome, Step
+from paceline.triage.climb import Outcome, Step, shorten
 
 VERSION = 1
 
@@ -38,8 +38,10 @@ def describe(outcome: Outcome) -> list[str]:
 
 def describe_price(outcome: Outcome) -> str:
     price = outcome.price
-    if price is None or outcome.reference is None or outcome.samples_per_s is None:
-        return "its price is not known: nothing healthy to compare with"
+    if outcome.samples_per_s is None:
+        return "its pace is not known: the trial was too short"
+    if price is None or outcome.reference is None:
+        return f"with {outcome.samples_per_s:,.0f} samples/s (its price is not known: nothing else was healthy)"
     arithmetic = f"{outcome.samples_per_s:,.0f} against {outcome.reference:,.0f} samples/s of {outcome.reference_from}"
     if price < 0.005:
         return f"which costs no throughput ({arithmetic})"
@@ -93,4 +95,4 @@ def to_record(outcome: Outcome, command: list[str] | None) -> dict[str, Any]:
 def _row(step: Step) -> tuple[str, str, str, str, str, str]:
     settings = " ".join(f"{name}={show(value)}" for name, value in step.settings.items())
     pace = f"{step.samples_per_s:,.0f}" if step.samples_per_s else ""
-    return step.name, settings, step.price, step.result, pace, step.what
+    return step.name, settings, step.price, step.result, pace, shorten(step.what)
