@@ -37,6 +37,7 @@ class Fault:
     steps: tuple[int, int] = (25, 60)
     """between which it strikes"""
     least_ranks: int = 2
+    most_ranks: int = 4
     only_rank: int | None = None
     """where only one of them does what can break"""
     is_slow: bool = False
@@ -110,7 +111,7 @@ def _build() -> list[Fault]:
             ("evaluate.every_steps=60", "evaluate.max_samples=1500", "evaluate.block=256"),
             length=180,
         ),
-        Fault("clean_compile", {"kind": "none"}, None, ("train.compile.enabled=true",), length=120),
+        Fault("clean_compile", {"kind": "none"}, None, ("train.compile.enabled=true",), most_ranks=2, length=120),
         Fault("clean_recompile", {"kind": "recompile", **everybody}, None, ("train.compile.enabled=true",), length=120),
         Fault(
             "clean_checkpoint",

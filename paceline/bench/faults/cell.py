@@ -13,8 +13,6 @@ from typing import Any
 
 from paceline.bench.faults.catalogue import CATALOGUE, Fault
 
-_MOST_RANKS = 4
-
 
 @dataclass(frozen=True)
 class Cell:
@@ -54,7 +52,7 @@ def draw_cell(fault: str, number: int, seed: int) -> Cell:
     """The same for the same words, whatever else is drawn."""
     what = CATALOGUE[fault]
     chance = random.Random(f"{seed} {fault} {number}")
-    nproc = chance.randint(what.least_ranks, _MOST_RANKS)
+    nproc = chance.randint(what.least_ranks, what.most_ranks)
     return Cell(
         fault=fault,
         number=number,
