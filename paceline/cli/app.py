@@ -28,6 +28,10 @@ COMMANDS: Table = {
     "play": ("paceline.cli.play", "Run the phases of a playbook, each with a gate on its results."),
     "triage": ("paceline.cli.triage", "The smallest change that cures a run, found by trials."),
     "stop": ("paceline.cli.stop", "End a run: all ranks at one agreed step."),
+    "watch": (
+        "paceline.cli.watch",
+        "Where each rank of a running run is, and what is wrong; supervises it if nobody does.",
+    ),
     "evaluate": ("paceline.cli.evaluate", "Evaluate a trained model, and compare with what the run logged."),
     "export": ("paceline.cli.export", "Write a trained model as safetensors, with its configuration."),
     "recommend": ("paceline.cli.recommend", "What a trained model would show a user next."),

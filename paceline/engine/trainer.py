@@ -27,6 +27,7 @@ from paceline.engine.stop import STOP_REASONS
 from paceline.engine.strategies.base import Strategy
 from paceline.engine.timing import StepTimer, Window
 from paceline.errors import NonFiniteError
+from paceline.telemetry.compiling import CompileAnnouncer
 from paceline.workload import Objective, Workload
 
 
@@ -88,6 +89,10 @@ class Trainer:
         self._garbage = garbage
         self._profile = profile
         self._rank_times = rank_times
+        # What the configuration had compiled announces itself; a model may compile on its own.
+        self._announcer = CompileAnnouncer(context.pulse) if compilation is None else None
+        if self._announcer is not None:
+            self._announcer.register()
         self._judged_step = state.step
         saver.approve(state.step)
         self._overflows = 0
@@ -120,6 +125,8 @@ class Trainer:
         self._monitor.close()
         if self._compilation is not None:
             self._compilation.close()
+        if self._announcer is not None:
+            self._announcer.close()
         self._rank_times.close()
 
     def _train(self) -> Ending:

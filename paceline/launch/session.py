@@ -85,7 +85,7 @@ class Session:
         """Ends every process of the attempt; returns the pids that did not go."""
         if self._supervision is not None:
             # First, and in haste where it is we who send the ranks away: their death is no incident.
-            self._supervision.close(is_hasty=self._killed or self._refusal is not None or self._agent.poll() == 0)
+            self._supervision.close(is_hasty=self._killed or self._refusal is not None)
         return self._agent.kill_all()
 
     def _pass_on(self, progress: Progress) -> None:

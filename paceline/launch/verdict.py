@@ -76,7 +76,9 @@ class Verdict:
 def judge(evidence: Evidence) -> Verdict:
     """The verdict on an attempt whose processes have all ended."""
     end = next((e for e in reversed(evidence.events) if e["kind"] == "end"), None)
-    acted = next((each for each in reversed(evidence.incidents) if each.get("action") != "none"), None)
+    # Whoever supervises it has told us, or, where that was not our own supervisor, the run directory.
+    incidents = evidence.incidents or [e for e in evidence.events if e["kind"] == "incident"]
+    acted = next((each for each in reversed(incidents) if each.get("action") in ("asked", "killed", "restarted")), None)
     if acted is not None and not evidence.killed:
         return _halted(evidence, acted, end)
     records = _failure_records(evidence)
@@ -124,10 +126,12 @@ def _failed(evidence: Evidence, error: PacelineError, record: Mapping[str, Any] 
 def _halted(evidence: Evidence, incident: Mapping[str, Any], end: Mapping[str, Any] | None) -> Verdict:
     """The supervisor ended it: whatever the ranks say of their end follows from that."""
     finding = incident["finding"]
-    error = HaltedError(str(finding["what"]), str(incident["place"]), str(finding["do"]))
+    place = str(incident["place"])
+    do = f"read {place}/report.md; the same command goes on from the newest checkpoint"
+    error = HaltedError(str(finding["what"]), place, do)
     has_stopped = incident["action"] == "asked" and end is not None and end["reason"] == "halted"
     state, step = ("stopped", end["step"]) if has_stopped and end is not None else ("failed", evidence.last_step)
-    reason = f"halted: {finding['what']} ({incident['place']})"
+    reason = f"halted: {finding['what']} ({place})"
     is_restart_wanted = incident["action"] == "restarted"
     return Verdict(state, reason, step, error.exit_code, error, is_restart_wanted=is_restart_wanted)
 

@@ -2,8 +2,8 @@
 
     python -m paceline.supervise RUN --attempt 2 --settings '{"policy": "halt"}'
 
-Started by `paceline train`. Each incident is also a line on standard output, which needs no disk. SIGTERM: the attempt is over, look once
-more and end; SIGINT: end at once.
+Started by `paceline train`. Each incident is also a line on standard output, which needs no disk. SIGTERM says that the attempt is over:
+it looks once more, and ends.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def main(argv: list[str]) -> int:
         return 0
     supervisor = Supervisor(layout, run, attempts[0], settings_from(json.loads(arguments.settings)), _tell)
     supervisor.wake_on(signals.descriptor)
-    while supervisor.is_running and not signals.is_hasty and os.getppid() == parent:
+    while supervisor.is_running and os.getppid() == parent:
         is_last = signals.is_over
         supervisor.poll()
         if is_last:
@@ -65,15 +65,12 @@ class _Signals:
 
     def __init__(self) -> None:
         self.is_over = False
-        self.is_hasty = False
         self.descriptor, self._wake = os.pipe()
         os.set_blocking(self._wake, False)
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, self._catch)
+        signal.signal(signal.SIGTERM, self._catch)
 
     def _catch(self, number: int, frame: FrameType | None) -> None:
         self.is_over = True
-        self.is_hasty = self.is_hasty or number == signal.SIGINT
         os.write(self._wake, b"!")
 
 

@@ -54,9 +54,8 @@ class SupervisorProcess:
         return self._process.pid
 
     def close(self, *, is_hasty: bool = False) -> None:
-        """The attempt is over. It looks once more, at who has died and how, unless the ranks were sent away by us."""
-        with contextlib.suppress(ProcessLookupError):
-            self._process.send_signal(signal.SIGINT if is_hasty else signal.SIGTERM)
+        """The attempt is over. It looks once more, at who has died and how, unless the ranks are sent away by us."""
+        self._process.send_signal(signal.SIGKILL if is_hasty else signal.SIGTERM)
         try:
             self._process.wait(_LAST_LOOK_S)
         except subprocess.TimeoutExpired:

@@ -14,6 +14,8 @@ _ACTIONS = {
     "restarted": "the ranks of this attempt were killed, and the run is brought back from its newest checkpoint",
 }
 
+_FRAMES = 15
+
 
 def render_page(record: Mapping[str, Any], root: Path, place: str) -> str:
     finding = record["finding"]
@@ -64,7 +66,9 @@ def _stacks(stacks: Mapping[str, Any], place: str) -> list[str]:
     for cluster in stacks["clusters"]:
         whose = _ranks(cluster["ranks"])
         odd = ", unlike the others" if cluster["is_odd"] else ""
-        lines += [f"- {whose}{odd}:", *(f"    - {frame}" for frame in cluster["frames"])]
+        frames = cluster["frames"]
+        lines += [f"- {whose}{odd}:", *(f"    - {frame}" for frame in frames[:_FRAMES])]
+        lines += [f"    - and {len(frames) - _FRAMES} more"] if len(frames) > _FRAMES else []
     lines += [f"- rank {rank}: no stack ({why})" for rank, why in stacks["missing"].items()]
     return lines
 

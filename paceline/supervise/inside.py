@@ -12,14 +12,13 @@ from paceline.supervise.ending import kill_attempt
 from paceline.supervise.eye import Eye
 from paceline.supervise.rank_process import HeldProcess
 from paceline.supervise.settings import Settings
-from paceline.telemetry.layout import RunLayout
 from paceline.telemetry.run_file import Attempt
 
 
 class InsideWatch:
     """One attempt of our worker, or of a loop with the SDK."""
 
-    def __init__(self, layout: RunLayout, attempt: Attempt, settings: Settings) -> None:
+    def __init__(self, attempt: Attempt, settings: Settings) -> None:
         self.eye = Eye(Path(attempt.pulses), attempt.attempt, attempt.world_size)
         self._liveness = Liveness(settings.limits)
         self._stragglers = Stragglers()

@@ -24,10 +24,47 @@ _ENOUGH = 5
 _FIRST_LIMIT_S = 600.0
 _BUSY, _IDLE = 0.6, 0.3
 """cores; see `diagnose/standing.py`"""
-_CPU_OVER_S = 3.0
+_WANTS = 0.5
+"""share of the looks that find a process at work, be it that it waits for a core, or for a disk: there is little CPU time in that"""
 _DEAD_S = 2.0
 _LESS = "seen from outside only: the script has no pulse"
 _SPENT = "its output, its processes' state and CPU time are all there is to go by"
+
+
+class _Work:
+    """What a process has done since the script's last line."""
+
+    def __init__(self, since: float, cpu_s: float) -> None:
+        self._since = since
+        self._began_cpu_s = cpu_s
+        self._cpu_s = cpu_s
+        self._looks = 0
+        self._running = 0
+        self._now = since
+
+    def see(self, now: float, process: ProcessSight) -> None:
+        self._now, self._cpu_s = now, process.cpu_s
+        self._looks += 1
+        self._running += process.state in ("running", "disk")
+
+    @property
+    def cores(self) -> float:
+        return max(0.0, self._cpu_s - self._began_cpu_s) / max(0.01, self._now - self._since)
+
+    @property
+    def wants(self) -> float:
+        return self._running / max(1, self._looks)
+
+    @property
+    def is_busy(self) -> bool:
+        return self.cores >= _BUSY or self.wants >= _WANTS
+
+    @property
+    def is_idle(self) -> bool:
+        return self.cores <= _IDLE and self.wants < _WANTS / 2
+
+    def describe(self) -> str:
+        return f"{self.cores:.2f} cores, at work in {self.wants:.0%} of the looks"
 
 
 class OutsideWatch:
@@ -42,7 +79,8 @@ class OutsideWatch:
         self._size = 0
         self._began: float | None = None
         self._since: dict[tuple[int, str], float] = {}
-        self._cpu: dict[int, deque[tuple[float, float]]] = {}
+        self._work: dict[int, _Work] = {}
+        """of each rank since the last line"""
 
     @property
     def processes(self) -> dict[int, HeldProcess]:
@@ -77,17 +115,10 @@ class OutsideWatch:
                 self._since.setdefault((rank, state), now)
             else:
                 self._since.pop((rank, state), None)
-        history = self._cpu.setdefault(rank, deque())
-        history.append((now, process.cpu_s))
-        while len(history) > 2 and now - history[1][0] >= _CPU_OVER_S:
-            history.popleft()
-
-    def _cores(self, rank: int) -> float | None:
-        """Used lately; None: not known yet."""
-        history = self._cpu.get(rank, deque())
-        if len(history) < 2 or history[-1][0] - history[0][0] < 1.0:
-            return None
-        return max(0.0, history[-1][1] - history[0][1]) / (history[-1][0] - history[0][0])
+        work = self._work.get(rank)
+        if work is None or self._moved == now:
+            work = self._work[rank] = _Work(now, process.cpu_s)
+        work.see(now, process)
 
     def _judge(self, sight: Sight, now: float) -> list[Finding]:
         stopped = [r for r in sight.ranks if now - self._since.get((r.rank, "stopped"), now) >= self._limits.stopped_s]
@@ -110,9 +141,8 @@ class OutsideWatch:
         if len(self._gaps) < _ENOUGH:
             return _FIRST_LIMIT_S, "for its first lines"
         p99 = sorted(self._gaps)[int(0.99 * len(self._gaps))]
-        return max(
-            self._limits.stall_floor_s, self._limits.stall_factor * p99
-        ), f"99 % of its lines come within {p99:.3g} s"
+        limit_s = max(self._limits.stall_floor_s, self._limits.stall_factor * p99)
+        return limit_s, f"99 % of its lines come within {p99:.3g} s"
 
     def _report_stopped(self, seen: RankSight, sight: Sight) -> Finding:
         assert seen.process is not None
@@ -149,12 +179,12 @@ class OutsideWatch:
 
     def _report_silence(self, living: list[RankSight], silent_s: float, limit: str, sight: Sight) -> Finding:
         """A stall if some rank waits; nothing worse than slow if all of them work."""
-        cores = {seen.rank: self._cores(seen.rank) for seen in living}
-        idle = [rank for rank, used in cores.items() if used is not None and used <= _IDLE]
-        busy = [rank for rank, used in cores.items() if used is not None and used >= _BUSY]
-        said = "; ".join(f"rank {rank}: {used:.2f} cores" for rank, used in cores.items() if used is not None)
-        guilty = busy if len(busy) == 1 and len(idle) == len(cores) - 1 else idle if len(idle) == 1 < len(busy) else []
-        rank = guilty[0] if guilty and len(cores) > 1 else None
+        works = {seen.rank: self._work[seen.rank] for seen in living if seen.rank in self._work}
+        idle = [rank for rank, work in works.items() if work.is_idle]
+        busy = [rank for rank, work in works.items() if work.is_busy]
+        said = "; ".join(f"rank {rank}: {work.describe()}" for rank, work in works.items())
+        guilty = busy if len(busy) == 1 and len(idle) == len(works) - 1 else idle if len(idle) == 1 < len(busy) else []
+        rank = guilty[0] if guilty and len(works) > 1 else None
         process = Witness("process", rank is not None or bool(idle), said or "CPU time not known")
         output = Witness("output", True, f"no line for {silent_s:.1f} s ({limit}); {_LESS}")
         finding = Finding(

@@ -14,8 +14,6 @@ from paceline.diagnose.limits import PHASE_LIMITS, Limits
 from paceline.telemetry.layout import RunLayout
 from paceline.telemetry.run_file import SDK_RECIPE, RunFile
 
-POLICIES = ("note", "halt", "restart")
-
 
 @dataclass(frozen=True)
 class Settings:
@@ -51,10 +49,18 @@ def settings_from(values: Mapping[str, Any]) -> Settings:
 
 def load_settings(layout: RunLayout, run: RunFile) -> Settings:
     """As the run's own config.yaml says; the defaults where that is somebody else's (the SDK), or an older version's."""
-    if run.recipe == SDK_RECIPE:
-        return Settings()
+    return settings_from(_section(layout)) if run.recipe != SDK_RECIPE else Settings()
+
+
+def load_enabled(layout: RunLayout) -> bool:
+    """Whether the configuration has the launcher supervise the run."""
+    return _section(layout).get("enabled", True) is True
+
+
+def _section(layout: RunLayout) -> dict[str, Any]:
     import yaml
 
-    with contextlib.suppress(OSError, yaml.YAMLError, TypeError, AttributeError):
-        return settings_from(yaml.safe_load(layout.config.read_text(encoding="utf-8"))["supervise"])
-    return Settings()
+    with contextlib.suppress(OSError, UnicodeDecodeError, yaml.YAMLError, TypeError, LookupError):
+        section = yaml.safe_load(layout.config.read_text(encoding="utf-8"))["supervise"]
+        return section if isinstance(section, dict) else {}
+    return {}

@@ -13,6 +13,7 @@ import contextlib
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from paceline.diagnose.finding import Finding
@@ -22,13 +23,13 @@ from paceline.diagnose.stacks import cluster_stacks, weigh_stacks
 from paceline.errors import UsageError
 from paceline.supervise.ending import close_books
 from paceline.supervise.incident import Incident
-from paceline.supervise.inside import InsideWatch
-from paceline.supervise.outside import OutsideWatch
 from paceline.supervise.settings import Settings
 from paceline.supervise.stacks import take_stacks
+from paceline.supervise.watching import build_watch
 from paceline.telemetry.events import EventLog
 from paceline.telemetry.follow import Follower
 from paceline.telemetry.layout import RunLayout
+from paceline.telemetry.policy_request import read_policy_request
 from paceline.telemetry.run_file import Attempt, RunFile, load_run_file
 from paceline.telemetry.stop_request import read_stop_request, write_stop_request
 
@@ -56,10 +57,10 @@ class Supervisor:
         self.findings: list[Finding] = []
         """what holds now"""
         self.incidents: list[Incident] = []
+        self._configured = settings
         self._layout = layout
         self._attempt = attempt
-        is_foreign = run.recipe == "command"
-        self._watch = (OutsideWatch if is_foreign else InsideWatch)(layout, attempt, settings)
+        self.watch = build_watch(layout, run, attempt, settings)
         self._tell = tell or (lambda record: None)
         self._open: dict[object, Incident] = {}
         self._told: dict[tuple[str, int | None], float] = {}
@@ -70,7 +71,7 @@ class Supervisor:
 
     def poll(self) -> None:
         """One look, and what follows from it."""
-        self.sight, found = self._watch.look()
+        self.sight, found = self.watch.look()
         self.findings = order_causes(finding for finding in found if not self._is_excused(finding))
         critical = [finding for finding in self.findings if finding.severity == "critical"]
         for finding in self.findings:
@@ -88,17 +89,17 @@ class Supervisor:
         self._look_at_run()
 
     def wait(self, seconds: float = LOOK_EVERY_S) -> None:
-        self._watch.eye.wait(seconds)
+        self.watch.eye.wait(seconds)
 
     def wake_on(self, descriptor: int) -> None:
-        self._watch.eye.wake_on(descriptor)
+        self.watch.eye.wake_on(descriptor)
 
     def close(self) -> None:
         """The attempt is over: incidents that are still open end with it."""
         for incident in self._open.values():
             self._end(incident)
         self._open.clear()
-        self._watch.close()
+        self.watch.close()
 
     def _is_excused(self, finding: Finding) -> bool:
         """Ranks that end because they were asked to, or after one of them has said what went wrong, are no incident."""
@@ -130,7 +131,7 @@ class Supervisor:
         self.incidents.append(incident)
         with _said("an incident cannot be written"):
             incident.open()
-        stacks = take_stacks(self._layout, self._watch.processes, self._attempt.world_size)
+        stacks = take_stacks(self._layout, self.watch.processes, self._attempt.world_size)
         clusters = cluster_stacks(stacks.texts)
         with _said("stacks cannot be written"):
             incident.add_stacks(weigh_stacks(finding, clusters), stacks, clusters)
@@ -151,10 +152,11 @@ class Supervisor:
             self._ask(incident)
 
     def _kill(self, incident: Incident) -> None:
+        incident.policy = self.settings.policy
         incident.action = "restarted" if self.settings.policy == "restart" else "killed"
         # Told before the deed: the launcher sees ranks die, and must know already of what.
         self._publish(incident)
-        left = self._watch.kill()
+        left = self.watch.kill()
         if left:
             self._write_event("warning", what=f"could not end process {', '.join(map(str, left))}", why=incident.place)
         incident.ended = time.time()
@@ -167,7 +169,7 @@ class Supervisor:
 
     def _ask(self, incident: Incident) -> None:
         """The ranks still get on: they stop together, and leave a checkpoint."""
-        incident.action = "asked"
+        incident.policy, incident.action = self.settings.policy, "asked"
         self._publish(incident)
         with _said("nobody can be asked to stop"):
             write_stop_request(self._layout.stop_request, self._attempt.attempt, "halted", f"incident {incident.name}")
@@ -201,6 +203,12 @@ class Supervisor:
         if time.monotonic() - self._asked_run < _RUN_EVERY_S:
             return
         self._asked_run = time.monotonic()
+        wished = read_policy_request(self._layout.policy_request, self._attempt.attempt)
+        policy = wished or self._configured.policy
+        if policy != self.settings.policy:
+            why = "as paceline watch asks" if wished else "as configured"
+            self._write_event("note", what=f"supervise.policy={policy} from here on", why=why)
+            self.settings = replace(self.settings, policy=policy)
         with contextlib.suppress(UsageError, OSError):
             run = load_run_file(self._layout.root)
             last = run.attempts[-1] if run is not None and run.attempts else None

@@ -102,6 +102,10 @@ class RunLayout:
     def stop_request(self) -> Path:
         return self.root / "stop_request.json"
 
+    @property
+    def policy_request(self) -> Path:
+        return self.root / "policy_request.json"
+
     def log(self, rank: int) -> Path:
         return self.root / "logs" / f"rank_{rank:05d}.log"
 

@@ -122,8 +122,8 @@ class PulseWriter:
         self.phase = "start"
         self.enqueued = 0
         self.completed = 0
-        self._waits = 0
-        self._waited_ms = 0.0
+        self.waits = 0
+        self.waited_ms = 0.0
         self._sequence = 0
         self._entered = time.perf_counter()
         self._words[_SEQUENCE_WORD] = 1
@@ -154,10 +154,10 @@ class PulseWriter:
 
     def wait(self, waited_ms: float) -> None:
         """In one step more this rank has waited so long for the others."""
-        self._waits += 1
-        self._waited_ms += waited_ms
+        self.waits += 1
+        self.waited_ms += waited_ms
         self._words[_SEQUENCE_WORD] = self._sequence + 1
-        self._words[_WAITS_WORD], self._numbers[_WAITS_WORD + 1] = self._waits, self._waited_ms
+        self._words[_WAITS_WORD], self._numbers[_WAITS_WORD + 1] = self.waits, self.waited_ms
         self._sequence += 2
         self._words[_SEQUENCE_WORD] = self._sequence
 

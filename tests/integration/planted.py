@@ -101,6 +101,32 @@ def _stall(step: float) -> None:
     _at_step(step, lambda _: time.sleep(6))
 
 
+def _spin(step: float) -> None:
+    """This rank computes for ever before that step, where it should fetch its data."""
+
+    def spin(_) -> None:
+        while True:
+            sum(range(1000))
+
+    _at_step(step, spin)
+
+
+def _pauses(seconds: float, kill_rank: float, kill_step: float) -> None:
+    """Evaluations and checkpoints take this much longer; a rank dies before some step."""
+    from paceline.engine.checkpoint.saver import Saver
+    from paceline.engine.evaluation import Evaluator
+
+    for kind, name in ((Evaluator, "run"), (Saver, "save")):
+
+        def wrapped(self, *arguments, call=getattr(kind, name)):
+            time.sleep(seconds)
+            return call(self, *arguments)
+
+        setattr(kind, name, wrapped)
+    if os.environ["RANK"] == str(int(kill_rank)):
+        _kill(kill_step)
+
+
 def _terminate(step: float) -> None:
     """This rank gets SIGTERM before that step."""
     _at_step(step, lambda _: os.kill(os.getpid(), signal.SIGTERM))

@@ -1,0 +1,78 @@
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from paceline.supervise import py_spy, stacks
+from paceline.supervise.eye import Eye
+from paceline.supervise.stacks import take_run_stacks, take_stacks
+from paceline.telemetry.stack_file import find_answerer
+
+HANG = "def hang():\n    pulse.beat(3, 'forward'); time.sleep(300)\nhang()"
+
+
+@pytest.mark.timeout(60)
+def test_ranks_are_asked_and_nobody_who_has_not_offered_to_answer(fake_run, monkeypatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(py_spy, "find_program", lambda: None)
+    run = fake_run(4)
+    answering, silent = run.start(0, HANG), run.start(1, HANG, answers=False)
+    stopped = run.start(2, HANG)
+    os.kill(stopped, signal.SIGSTOP)
+    # The file of a rank whose process has been replaced by one that does not answer.
+    run.layout.stacks(1).write_text("== rank 1, attempt 1, pid 1 answers ==\n")
+    eye = Eye(run.pulses, 1, 4)
+    eye.look()
+    found = take_stacks(run.layout, eye.processes, 4)
+    assert "in hang" in found.texts[0]
+    assert list(found.texts) == [0]
+    assert found.missing[1] == f"it does not answer requests for its stacks; {py_spy.MISSING}"
+    assert found.missing[2] == f"stopped: it cannot answer; {py_spy.MISSING}"
+    assert found.missing[3] == "no process of it is known on this host"
+    assert find_answerer(run.layout.stacks(0)) == answering
+    os.kill(silent, 0)  # it lives: the signal would have ended it
+    found.write(tmp_path / "stacks")
+    assert (tmp_path / "stacks" / "rank_00002.txt").read_text().startswith("no stack: stopped")
+    again = take_run_stacks(run.layout.root)
+    assert again.texts[0].count("most recent call first") == 1, "the answer to this request alone"
+    eye.close()
+
+
+def test_a_handler_that_somebody_else_put_there_is_left_alone(fake_run, monkeypatch) -> None:
+    monkeypatch.setattr(py_spy, "find_program", lambda: None)
+    run = fake_run(1)
+    code = (
+        "import signal; signal.signal(signal.SIGUSR1, lambda *_: open(root / 'called', 'w')); "
+        "stacks.check_handler(); pulse.beat(3, 'forward'); time.sleep(300)"
+    )
+    run.start(0, code)
+    assert find_answerer(run.layout.stacks(0)) is None, "it has taken its offer back"
+    assert take_run_stacks(run.layout.root).texts == {}
+    assert not (run.layout.root / "called").exists()
+
+
+@pytest.mark.skipif(py_spy.find_program() is None, reason="py-spy is not installed")
+@pytest.mark.timeout(60)
+def test_py_spy_reads_a_stopped_process(fake_run) -> None:
+    run = fake_run(1)
+    pid = run.start(0, HANG)
+    os.kill(pid, signal.SIGSTOP)
+    found = take_run_stacks(run.layout.root)
+    assert "hang" in found.texts[0]
+    assert found.missing == {}
+    os.kill(pid, signal.SIGCONT)
+
+
+def test_py_spy_says_why_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = tmp_path / "py-spy"
+    program.write_text("#!/bin/sh\necho 'Permission Denied: Try running again with elevated permissions' >&2\nexit 1\n")
+    program.chmod(0o755)
+    monkeypatch.setattr(py_spy, "find_program", lambda: str(program))
+    text, why = py_spy.read_stacks(os.getpid())
+    assert (text, why) == ("", "py-spy: Permission Denied: Try running again with elevated permissions")
+    program.write_text("#!/bin/sh\nsleep 30\n")
+    monkeypatch.setattr(py_spy, "_TIMEOUT_S", 0.2)
+    assert "did not answer" in py_spy.read_stacks(os.getpid())[1]
+    assert stacks.take_run_stacks(tmp_path).texts == {}, "no run there"
