@@ -112,7 +112,14 @@ def _build() -> list[Fault]:
             length=180,
         ),
         Fault("clean_compile", {"kind": "none"}, None, ("train.compile.enabled=true",), most_ranks=2, length=120),
-        Fault("clean_recompile", {"kind": "recompile", **everybody}, None, ("train.compile.enabled=true",), length=120),
+        Fault(
+            "clean_recompile",
+            {"kind": "recompile", **everybody},
+            None,
+            ("train.compile.enabled=true",),
+            most_ranks=2,
+            length=120,
+        ),
         Fault(
             "clean_checkpoint",
             {"kind": "long_save", "pause_s": 2.0, **everybody},
