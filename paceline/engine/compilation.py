@@ -116,8 +116,9 @@ class Compilation:
         """Takes the announcements back: another run in this process has its own."""
         from torch._dynamo.callback import callback_handler
 
-        callback_handler.remove_start_callback(self._on_start)
-        callback_handler.remove_end_callback(self._on_end)
+        with contextlib.suppress(ValueError):  # torch._dynamo.reset() has taken them away already
+            callback_handler.remove_start_callback(self._on_start)
+            callback_handler.remove_end_callback(self._on_end)
 
     def _call(self, *args: Any, **kwargs: Any) -> Any:
         if self._is_paused or self._is_given_up or self._failure is not None:

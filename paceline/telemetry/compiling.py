@@ -9,6 +9,7 @@ would else look like one that hangs.
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from typing import Any
 
@@ -39,8 +40,9 @@ class CompileAnnouncer:
     def close(self) -> None:
         """Another run in this process has its own."""
         if self._handler is not None:
-            self._handler.remove_start_callback(self._on_start)
-            self._handler.remove_end_callback(self._on_end)
+            with contextlib.suppress(ValueError):  # torch._dynamo.reset() has taken them away already
+                self._handler.remove_start_callback(self._on_start)
+                self._handler.remove_end_callback(self._on_end)
             self._handler = None
 
     def _on_start(self, _: Any) -> None:

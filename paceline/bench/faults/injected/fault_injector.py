@@ -155,6 +155,93 @@ def _fill_disk(fault: Fault) -> None:
 
 
 def _forget_compiled(fault: Fault) -> None:
+    """torch.compile begins anew, and finds nothing on the disk."""
+    if fault.step == int(fault.wish["step"]):
+        import torch
+        import torch._inductor.config
+
+        fault.begin()
+        torch._inductor.config.force_disable_caches = True
+        torch._dynamo.reset_code_caches()  # not reset(), which takes everybody's callbacks away as well
+
+
+_AT_STEP.get(self.kind, _do_nothing)(self)
+
+    def strike(self, place: str) -> None:
+        """In the middle of a step, wherever the fault may be placed."""
+        if place != self.place or not self.is_due or not self.is_guilty:
+            return
+        if self.kind == "loop":
+            self.begin()
+            while True:
+                pass
+        elif self.kind == "sleep":
+            self.begin()
+            time.sleep(_FOREVER_S)
+        elif self.kind == "slow" and self._last_slowed != self.step:
+            self._last_slowed = self.step  # once a step, however many micro-steps there are
+            pause_s = float(self.wish["share"]) * self.step_s
+            self.begin(pause_ms=1e3 * pause_s, step_ms=1e3 * self.step_s)
+            time.sleep(pause_s)
+
+    def spoil(self, output: Any) -> Any:
+        """A model's output, not a number any more; None: as it was."""
+        if self.kind != "nan" or not self.is_due or not self.is_guilty or self._has_begun:
+            return None
+        self.begin()
+        return _spoiled(output)
+
+    def keep(self, num_mib: int) -> None:
+        self.begin(mib=num_mib)
+        self._hoard.append(bytearray(os.urandom(_MIB) * num_mib))
+
+
+def _do_nothing(fault: Fault) -> None:
+    pass
+
+
+def _send(fault: Fault, number: int) -> None:
+    """From a thread, a moment later: a signal from outside comes in any phase."""
+
+    def act() -> None:
+        time.sleep(float(fault.wish.get("delay_s", 0.0)))
+        fault.begin()
+        os.kill(os.getpid(), number)
+
+    if fault.step == int(fault.wish["step"]):
+        threading.Thread(target=act, daemon=True).start()
+
+
+def _throttle(fault: Fault) -> None:
+    """Another process takes CPU time away from this one, by a quota where control groups allow it, else by stopping it in turns."""
+    if fault.step != int(fault.wish["step"]):
+        return
+    limit = 1 / (1 + float(fault.wish["share"]))
+    by = "quota" if fault.wish.get("by") != "signals" and find_cpu_group() is not None else "signals"
+    words = [sys.executable, __file__, by, str(os.getpid()), repr(limit)]
+    # It carries no mark of the run and is in no group of its own: whoever ends the run must not leave the control group behind.
+    subprocess.Popen(words, env={}, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, start_new_session=True)
+    fault.begin(by=by, limit=limit, step_ms=1e3 * fault.step_s)
+
+
+def _grow(fault: Fault) -> None:
+    if len(fault._hoard) * int(fault.wish["mib"]) < int(fault.wish.get("most_mib", 4096)):
+        fault.keep(int(fault.wish["mib"]))
+
+
+def _fill_disk(fault: Fault) -> None:
+    if fault.step != int(fault.wish["step"]):
+        return
+    path = Path(fault.wish["fill"])
+    with open(path, "wb", buffering=0) as file:
+        try:
+            while True:
+                file.write(b"\0" * 65536)
+        except OSError as error:
+            fault.begin(error=str(error))
+
+
+def _forget_compiled(fault: Fault) -> None:
     """torch.compile begins anew."""
     if fault.step == int(fault.wish["step"]):
         import torch
