@@ -7,7 +7,7 @@ Finding("stopped", "rank 2 is stopped (state T) in backward of step 120", "kill 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 KINDS = (
@@ -86,3 +86,15 @@ class Finding:
 
     def to_record(self) -> dict[str, Any]:
         return asdict(self) | {"numbers": dict(self.numbers)}
+
+
+def finding_from_record(record: Any) -> Finding | None:
+    """What `to_record` wrote, as JSON gives it back; None where it is none, or of a kind that this version does not know."""
+    if not isinstance(record, dict) or record.get("kind") not in KINDS or record.get("severity") not in SEVERITIES:
+        return None
+    known = {entry.name: record[entry.name] for entry in fields(Finding) if entry.name in record}
+    try:
+        witnesses = tuple(Witness(each["name"], bool(each["agrees"]), each["said"]) for each in known["witnesses"])
+        return Finding(**known | {"ranks": tuple(known["ranks"]), "witnesses": witnesses})
+    except (KeyError, TypeError):
+        return None

@@ -8,17 +8,20 @@ from __future__ import annotations
 
 import signal
 from collections import defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from paceline.diagnose.culprit import Accusation, accuse, find_behind
 from paceline.diagnose.finding import Finding, Witness
 from paceline.diagnose.limits import Limits
 from paceline.diagnose.pace import Pace
 from paceline.diagnose.sight import ProcessSight, RankSight, Sight
+from paceline.diagnose.slowness import Slowness
 from paceline.diagnose.standing import Standing, describe_places, name_ranks
 from paceline.telemetry.pulse import Pulse
 
 _GONE = ("gone", "zombie")
+_LEAST_S = 1.0
+"""over which CPU time tells whether a process works"""
 
 
 @dataclass
@@ -30,9 +33,12 @@ class _Track:
     """when something of it last changed, by the watcher's clock"""
     pulse: Pulse | None = None
     cpu_s: float | None = None
-    """of its process at that moment"""
+    cpu_at: float = 0.0
+    """CPU time of its process when it was first seen not to have moved, and when that was"""
     stopped: float | None = None
     """since when it has been seen stopped"""
+    is_excused: bool = False
+    """somebody was stopped while it was where it is: how long that took says nothing about the pace"""
     gone: float | None = None
     """since when it has been seen gone"""
 
@@ -45,6 +51,20 @@ class Liveness:
         self._limits = limits
         self._attempt: int | None = None
         self._tracks: dict[int, _Track] = {}
+        self._slowness = Slowness()
+        self._was_stopped = False
+
+    def begin(self, sight: Sight) -> None:
+        """For somebody who comes late and looks only for a moment: where a rank is on this host, its own clock says since when."""
+        for seen in sight.ranks:
+            pulse = seen.pulse
+            if pulse is None or pulse.attempt != sight.attempt or seen.process is None:
+                continue
+            held_s = max(0.0, sight.time - pulse.since)
+            self._tracks[seen.rank] = _Track(seen, sight.monotonic - held_s, pulse)
+            self.pace.learn(replace(pulse, step=0, spent_s={}), pulse, 0.0)
+        self._attempt = sight.attempt
+        self.see(sight)
 
     def see(self, sight: Sight) -> list[Finding]:
         """What holds at this moment."""
@@ -52,18 +72,21 @@ class Liveness:
             self._attempt = sight.attempt
             self._tracks = {}
             self.pace = Pace(self._limits)
+            self._slowness = Slowness()
         for seen in sight.ranks:
             self._follow(seen, sight)
         tracks = [self._tracks[rank] for rank in sorted(self._tracks) if rank < sight.world_size]
         if not tracks:
             return []
+        self._excuse(tracks, sight)
         dead = [track for track in tracks if track.gone is not None]
         if dead:
             return self._report_dead(dead, tracks, sight)
         stopped = [track for track in tracks if self._is_stopped(track, sight)]
         if stopped:
             return [self._report_stopped(track, sight) for track in stopped]
-        return self._find_stall([self._standing(track, sight) for track in tracks], sight)
+        slow = self._slowness.see(sight)
+        return self._find_stall([self._standing(track, sight) for track in tracks], sight) or slow
 
     def standings(self, sight: Sight) -> list[Standing]:
         """Where every rank stood at the last sight, for a report."""
@@ -74,20 +97,30 @@ class Liveness:
         if track is None:
             track = self._tracks[seen.rank] = _Track(seen, sight.monotonic)
         track.seen = seen
+        has_moved = False
         pulse = seen.pulse if seen.pulse is not None and seen.pulse.attempt == sight.attempt else None
         if pulse is not None and pulse != track.pulse:
-            if track.pulse is not None and track.stopped is None:
+            if track.pulse is not None and not track.is_excused:
                 self.pace.learn(track.pulse, pulse, sight.monotonic - track.moved)
-            track.pulse, track.moved = pulse, sight.monotonic
-            track.cpu_s = seen.process.cpu_s if seen.process is not None else None
+            track.pulse, track.moved, track.cpu_s, track.is_excused = pulse, sight.monotonic, None, False
+            has_moved = True
         process = seen.process
         if process is None:
             track.stopped = track.gone = None
             return
-        if track.cpu_s is None:
-            track.cpu_s = process.cpu_s
+        if track.cpu_s is None and not has_moved:
+            track.cpu_s, track.cpu_at = process.cpu_s, sight.monotonic
         track.stopped = _since(track.stopped, process.state == "stopped", sight.monotonic)
         track.gone = _since(track.gone, process.state in _GONE and not _has_ended(track, process), sight.monotonic)
+
+    def _excuse(self, tracks: list[_Track], sight: Sight) -> None:
+        """While a rank is stopped all others wait for it: when it goes on, the time of all of them begins anew."""
+        is_stopped = any(track.stopped is not None for track in tracks)
+        for track in tracks:
+            track.is_excused |= is_stopped
+            if self._was_stopped and not is_stopped:
+                track.moved = sight.monotonic
+        self._was_stopped = is_stopped
 
     def _is_stopped(self, track: _Track, sight: Sight) -> bool:
         return track.stopped is not None and sight.monotonic - track.stopped >= self._limits.stopped_s
@@ -96,8 +129,8 @@ class Liveness:
         held_s = sight.monotonic - track.moved
         process = track.seen.process
         cores = None
-        if process is not None and track.cpu_s is not None and held_s >= 1.0:
-            cores = max(0.0, process.cpu_s - track.cpu_s) / held_s
+        if process is not None and track.cpu_s is not None and sight.monotonic - track.cpu_at >= _LEAST_S:
+            cores = max(0.0, process.cpu_s - track.cpu_s) / (sight.monotonic - track.cpu_at)
         return Standing(track.seen.rank, track.seen.host, track.pulse, held_s, process, cores)
 
     def _report_stopped(self, track: _Track, sight: Sight) -> Finding:
@@ -137,6 +170,9 @@ class Liveness:
         known = [standing for standing in standings if standing.pulse is not None]
         if not known:
             return []  # nothing but processes to look at: what they do is not known well enough to accuse anybody
+        if any(standing.phase != "start" for standing in known):
+            # A rank without a sign of life is late only as long as the others may be waiting for it; later it is on another host.
+            standings = known
         behind = find_behind(standings)
         held_s = min(standing.held_s for standing in behind)
         limit_s = max(self.pace.limit(standing.phase) for standing in behind)

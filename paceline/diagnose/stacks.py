@@ -62,8 +62,7 @@ def cluster_stacks(texts: Mapping[int, str]) -> list[Cluster]:
     groups: dict[tuple[tuple[str, str], ...], list[int]] = {}
     stacks = {rank: parse_main_thread(text) for rank, text in texts.items()}
     for rank in sorted(stacks):
-        # Without lines: ranks that poll in one loop are in one place.
-        groups.setdefault(tuple((each.function, each.file) for each in stacks[rank]), []).append(rank)
+        groups.setdefault(_key(stacks[rank]), []).append(rank)
     clusters = [_build_cluster(tuple(ranks), stacks[ranks[0]]) for ranks in groups.values()]
     odd = _find_odd(clusters)
     clusters = [replace(cluster, is_odd=True) if cluster is odd else cluster for cluster in clusters]
@@ -114,6 +113,8 @@ def shorten_path(file: str) -> str:
     for mark in ("site-packages/", "dist-packages/"):
         if mark in file:
             return file.split(mark)[-1]
+    if not file.startswith("/"):  # py-spy has shortened it already
+        return file
     if "/paceline/" in file:
         return "paceline/" + file.split("/paceline/")[-1]
     return "/".join(file.split("/")[-2:])
@@ -152,6 +153,12 @@ def _parse_spy(text: str) -> list[_Thread]:
             number = int(frame["line"]) if frame["line"] else None
             threads[-1].frames.append(Frame(frame["function"], frame["file"], number))
     return threads
+
+
+def _key(frames: Sequence[Frame]) -> tuple[tuple[str, str], ...]:
+    """What ranks in one place have in common: no lines (they may poll in one loop), and names as both sources write them."""
+    own = [frame for frame in frames if not frame.file.startswith("<frozen")]
+    return tuple((each.function.rpartition(".")[2], each.file.rpartition("/")[2]) for each in own)
 
 
 def _is_helper(frames: Sequence[Frame]) -> bool:

@@ -27,8 +27,8 @@ LEAST_EXCESS = 0.04
 """of a step: whoever loses less than that is no straggler"""
 _LEVELS = (1.0, 2.0, 3.0)
 """how loudly a block speaks against a rank: its excess in units of the noise"""
-_P_CLEAN = (0.20, 0.06, 0.025)
-_P_STRAGGLER = (0.97, 0.84, 0.50)
+_P_CLEAN = (0.18, 0.05, 0.02)
+_P_STRAGGLER = (0.92, 0.72, 0.42)
 """how often at least so much happens: in a clean run (or as often as it does to the other ranks of this run), and to a straggler"""
 _KEPT = 80
 _PAUSE = 0.15

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from paceline.diagnose.finding import Finding
 from paceline.diagnose.liveness import Liveness
+from paceline.diagnose.memory import MemoryWatch
 from paceline.diagnose.sight import Sight
 from paceline.diagnose.stragglers import Stragglers
 from paceline.supervise.ending import kill_attempt
@@ -22,6 +23,7 @@ class InsideWatch:
         self.eye = Eye(Path(attempt.pulses), attempt.attempt, attempt.world_size)
         self._liveness = Liveness(settings.limits)
         self._stragglers = Stragglers()
+        self._memory = MemoryWatch()
 
     @property
     def processes(self) -> dict[int, HeldProcess]:
@@ -33,7 +35,7 @@ class InsideWatch:
 
     def look(self) -> tuple[Sight, list[Finding]]:
         sight = self.eye.look()
-        return sight, [*self._liveness.see(sight), *self._stragglers.see(sight)]
+        return sight, [*self._liveness.see(sight), *self._stragglers.see(sight), *self._memory.see(sight)]
 
     def close(self) -> None:
         self.eye.close()

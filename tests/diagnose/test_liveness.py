@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import random
+from dataclasses import replace
+
 import pytest
 
 from paceline.diagnose.limits import Limits
 from paceline.diagnose.liveness import Liveness
+from paceline.diagnose.sight import Sight
 from tests.diagnose.sights import START, Made, names
 
 
@@ -24,11 +28,109 @@ def test_the_rank_that_is_behind_is_named_within_the_floor(phase: str) -> None:
     assert (found.kind, found.rank, found.cause, found.phase, found.step) == ("stall", 1, phase, phase, 21)
     assert found.severity == "critical"
     assert found.since == pytest.approx(START + 1.0)
+    assert found.host == "a"
     assert after is not None
     assert 5 <= after <= 5.5
 
 
-def test_a_stopped_process_outranks_everything() -> None:
+def test_the_limit_follows_the_pace_of_the_phase() -> None:
+    run, liveness = started(steps=6, step_s=10.0)
+    run.move(1, 7, "forward")
+    run.move([0, 2], 7, "backward")
+    (found,), after = run.watch(liveness, 100)
+    assert found.rank == 1
+    assert after is not None
+    assert 15 <= after <= 15.5  # 5 × the 3 s of its forward
+    assert "5 × the 99th percentile of forward (3 s)" in found.what
+
+
+def test_slow_steps_are_no_stall_even_before_there_is_history() -> None:
+    run, liveness = Made(2), Liveness(Limits())
+    run.everybody(1, "forward")
+    assert run.watch(liveness, 233) == ([], None)
+    run.everybody(1, "backward")
+    assert run.watch(liveness, 233) == ([], None)
+
+
+@pytest.mark.parametrize(
+    ("phase", "limit_s"), [("evaluate", 1200), ("checkpoint", 1200), ("compile", 1800), ("start", 600)]
+)
+def test_a_rank_alone_in_a_phase_of_its_own_has_time(phase: str, limit_s: float) -> None:
+    run, liveness = started() if phase != "start" else (Made(3), Liveness(Limits()))
+    if phase == "start":
+        run.move([1, 2], 1, "data")
+    else:
+        run.move([1, 2], 21, "backward")
+        run.move(0, 20 if phase != "compile" else 21, phase)
+    (found,), after = run.watch(liveness, 2000)
+    assert (found.kind, found.rank, found.phase) == ("stall", 0, phase)
+    assert after is not None
+    assert limit_s <= after <= limit_s + 0.5
+
+
+def test_one_evaluation_says_little_about_the_next_and_five_say_more() -> None:
+    run, liveness = started()
+    limits = []
+    for step in range(21, 27):
+        run.everybody(step, "evaluate")
+        run.wait(10)
+        run.everybody(step + 1, "data")
+        assert liveness.see(run.sight()) == []
+        limits.append(liveness.pace.limit("evaluate"))
+    assert limits[0] == pytest.approx(150)
+    assert limits[-1] == pytest.approx(50)
+    assert liveness.pace.limit("compile") == 1800
+
+
+def test_a_busy_rank_among_waiting_ones_is_named() -> None:
+    run, liveness = started()
+    run.everybody(21, "backward")
+    run.cores[2] = 1.0
+    (found,), _ = run.watch(liveness, 30)
+    assert (found.rank, found.cause) == (2, "backward")
+    assert {witness.name: witness.agrees for witness in found.witnesses} == {"pulse": False, "process": True}
+
+
+def test_nobody_is_accused_where_nobody_differs() -> None:
+    run, liveness = started()
+    run.everybody(21, "backward")
+    (found,), _ = run.watch(liveness, 30)
+    assert (found.kind, found.rank, found.ranks) == ("stall", None, ())
+    assert "no rank differs from the others" in found.what
+    assert not any(witness.agrees for witness in found.witnesses)
+
+
+def test_the_rank_that_did_not_begin_a_collective_is_named() -> None:
+    run, liveness = started()
+    run.move([0, 1], 21, "backward", collectives_enqueued=8)
+    run.move(2, 21, "backward", collectives_enqueued=7)
+    (found,), _ = run.watch(liveness, 30)
+    assert (found.rank, found.cause) == (2, "collective")
+
+
+def test_the_one_that_went_ahead_of_all_others_left_something_out() -> None:
+    run, liveness = started()
+    run.move([0, 2], 21, "forward")
+    run.move(1, 21, "backward")
+    (found,), _ = run.watch(liveness, 30)
+    assert (found.rank, found.cause) == (1, "collective")
+    run, liveness = started()
+    run.move([0, 2], 21, "data")  # their own work: they are late together, as from one slow disk
+    run.move(1, 21, "backward")
+    (found,), _ = run.watch(liveness, 30)
+    assert (found.rank, found.ranks, found.cause) == (None, (0, 2), "data")
+
+
+def test_between_steps_collectives_tell_who_is_behind() -> None:
+    run, liveness = started()
+    run.move(0, 20, "checkpoint", collectives_enqueued=40)
+    run.move([1, 2], 20, "evaluate", collectives_enqueued=42)
+    liveness.pace.learn(run.pulses[0], replace(run.pulses[0], spent_s={"checkpoint": 0.1}), 0.0)
+    (found,), _ = run.watch(liveness, 60)
+    assert (found.rank, found.phase) == (0, "checkpoint")
+
+
+def test_a_stopped_process_outranks_everything_and_going_on_is_no_stall() -> None:
     run, liveness = started()
     run.move(0, 21, "data")
     run.move([1, 2], 21, "backward")
@@ -38,10 +140,15 @@ def test_a_stopped_process_outranks_everything() -> None:
     assert "kill -CONT 1002" in found[0].do
     assert after is not None
     assert after <= 1.5
-    run.become(2, "sleeping")
+    run.wait(60)
+    assert names(liveness.see(run.sight())) == {"stopped": 2}
+    run.become(2, "running")
+    for _ in range(4):  # it takes a moment until something moves
+        run.wait()
+        assert liveness.see(run.sight()) == []
     run.everybody(22, "data")
-    run.wait()
     assert liveness.see(run.sight()) == []
+    assert liveness.pace.limit("backward") == 5.0  # the minute that they waited is no part of the pace
 
 
 def test_a_dead_rank_is_named_at_once_and_its_victims_are_not() -> None:
@@ -55,9 +162,99 @@ def test_a_dead_rank_is_named_at_once_and_its_victims_are_not() -> None:
     assert names(liveness.see(run.sight())) == {"dead_rank": 1}
 
 
+def test_of_ranks_that_died_together_the_killed_one_is_the_cause() -> None:
+    run, liveness = started()
+    for rank, code in ((0, 1), (1, -11), (2, -15)):
+        run.become(rank, "gone", exit_code=code)
+    found, _ = run.watch(liveness, 30)
+    assert names(found) == {"dead_rank": 1}
+    assert found[0].cause == "sigsegv"
+
+
+def test_a_host_whose_ranks_have_all_gone_is_one_finding() -> None:
+    run, liveness = Made(4, ("a", "b")), Liveness(Limits())
+    run.train(5, liveness, 0.05)
+    for rank in (2, 3):
+        run.become(rank, "gone")
+    found, _ = run.watch(liveness, 30)
+    assert [(each.kind, each.host, each.ranks) for each in found] == [("dead_host", "b", (2, 3))]
+
+
 def test_ranks_that_left_after_their_last_word_are_not_dead() -> None:
     run, liveness = started()
     run.everybody(20, "end")
     for rank in range(3):
         run.become(rank, "gone")
     assert run.watch(liveness, 60) == ([], None)
+
+
+def test_steps_that_become_much_slower_are_slow_and_not_hung() -> None:
+    run, liveness = started(steps=80, step_s=0.5)
+    assert run.train(3, liveness, 4.0) == []  # one long pause is none
+    found = run.train(20, liveness, 2.0)
+    assert {each.kind for each in found} == {"slow"}
+    assert found[0].severity == "warning"
+    assert "4.0 times as long as before" in found[-1].what
+
+
+def test_who_comes_late_takes_the_ranks_word_for_how_long() -> None:
+    run, liveness = Made(2), Liveness(Limits())
+    run.train(20, None, 0.05)
+    run.move(0, 21, "backward")
+    run.move(1, 21, "data")
+    run.wait(40)
+    liveness.begin(run.sight())
+    run.wait(1.5)
+    (found,) = liveness.see(run.sight())
+    assert (found.kind, found.rank) == ("stall", 1)
+    assert found.numbers["held_s"] == pytest.approx(41.5)
+
+
+def test_a_rank_that_never_appears_is_late_only_while_the_others_wait_for_it() -> None:
+    run, liveness = Made(3), Liveness(Limits())
+    run.pulses[2] = run.processes[2] = None
+    (found,), after = run.watch(liveness, 1000)
+    assert (found.kind, found.rank, after) == ("stall", 2, 600.25)
+    run, liveness = Made(3), Liveness(Limits())
+    run.pulses[2] = run.processes[2] = None  # on a host that is not seen from here
+    for _ in range(20):
+        run.move([0, 1], run.pulses[0].step + 1, "forward")  # type: ignore[union-attr]
+        assert run.watch(liveness, 100) == ([], None)
+
+
+def test_clocks_that_jump_and_an_order_that_changes_accuse_nobody() -> None:
+    """Seed 11: also torn readings, missing ranks, records of another attempt, states that are not known."""
+    dice = random.Random(11)
+    for _ in range(30):
+        run, liveness = Made(4), Liveness(Limits())
+        for _ in range(40):
+            run.train(1, None, dice.choice([0.05, 0.2]))
+            run.jump_s += dice.choice([0, 0, -7200, 3600, 0.5])
+            kept = dict(run.pulses), dict(run.processes)
+            for rank in range(4):
+                match dice.randrange(8):
+                    case 0:
+                        run.pulses[rank] = None
+                    case 1:
+                        run.pulses[rank] = replace(run.pulses[rank], attempt=2)  # type: ignore[type-var]
+                    case 2:
+                        run.processes[rank] = None
+                    case 3:
+                        run.become(rank, dice.choice(["unknown", "disk", "other", "running"]))
+            order = list(range(4))
+            dice.shuffle(order)
+            sight = run.sight(order[: dice.randrange(5)])
+            assert liveness.see(sight) == []
+            run.pulses, run.processes = kept
+    assert Liveness(Limits()).see(Sight(0.0, 0.0, 1, 4, ())) == []
+
+
+def test_another_attempt_begins_from_nothing() -> None:
+    run, liveness = started()
+    run.move(1, 21, "data")
+    run.move([0, 2], 21, "backward")
+    assert run.watch(liveness, 30)[0]
+    for rank in range(3):
+        run.pulses[rank] = replace(run.pulses[rank], attempt=2, step=0, phase="start")  # type: ignore[type-var]
+    sight = replace(run.sight(), attempt=2)
+    assert liveness.see(sight) == []
