@@ -43,17 +43,23 @@ def command(
     """
     from rich.console import Console
 
-    from paceline.errors import GateError, UsageError
+    from paceline.cli.report import is_owned
+    from paceline.errors import GateError, OccupiedError, UsageError
+    from paceline.telemetry.layout import RunLayout
     from paceline.triage.ladder import SYMPTOMS
     from paceline.triage.page import describe, to_record
     from paceline.triage.session import Options, Session
 
     if symptom is not None and symptom not in SYMPTOMS:
         raise UsageError(f"there is no symptom {symptom!r}", "flag --symptom", f"one of {', '.join(SYMPTOMS)}")
+    if Path(target).is_dir() and is_owned(RunLayout(Path(target)).owner_lock):
+        raise OccupiedError(
+            "this run is running: its trials would fight it for the machine", target, f"paceline stop {target}"
+        )
     said = Console(stderr=True)
     session = Session(target, overrides or [], launch_flags(nproc, gpus), Options(symptom, ladder, steps, out))
     said.print(f"triage {session.out}", highlight=False)
-    outcome = session.run(_find_kinds, lambda line: said.print(line, highlight=False, markup=False))
+    outcome = session.run(lambda line: said.print(line, highlight=False, markup=False))
     command_line = session.cure_command(outcome)
     if as_json:
         print(json.dumps(to_record(outcome, command_line)))
@@ -97,14 +103,3 @@ def _apply(session: Session, outcome: Outcome, debug: bool) -> None:
     exit_code = launch(load_job(target, overrides, flags), Wish(resume), False, debug, None)
     if exit_code:
         raise typer.Exit(exit_code)
-
-
-def _find_kinds(root: Path) -> list[str]:
-    """What the run says is wrong with it: its incidents, the newest first, then everything else that can be read from it."""
-    from paceline.telemetry.reader import read_run
-
-    run = read_run(root)
-    told = [event["finding"]["kind"] for event in reversed(run.events) if isinstance(event.get("finding"), dict)]
-    failed = {"OutOfMemoryError": "out_of_memory", "NonFiniteError": "not_finite", "DesyncError": "desync"}
-    said = [failed.get(str(event.get("error"))) for event in reversed(run.events_of("failure"))]
-    return [kind for kind in [*told, *said] if kind]

@@ -6,11 +6,12 @@ outcome = session.run()        session.cure_command(outcome)  -> ["paceline", "t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from paceline.config.source import show
+from paceline.diagnose.examine import examine_run
 from paceline.errors import OccupiedError, UsageError
 from paceline.files import Lock
 from paceline.launch.signals import OperatorSignals
@@ -24,9 +25,6 @@ from paceline.triage.page import write_outcome
 from paceline.triage.subject import Subject, find_subject
 from paceline.triage.trials import Trials
 from paceline.triage.verdict import find_symptom, symptom_of
-
-FindKinds = Callable[[Path], list[str]]
-"""a run directory -> the kinds of what is wrong with it, the most likely cause first"""
 
 
 @dataclass(frozen=True)
@@ -48,7 +46,7 @@ class Session:
         self._options = options
         self.out = (options.out or _default_out(self.subject)).absolute()
 
-    def run(self, find_kinds: FindKinds, say: Say) -> Outcome:
+    def run(self, say: Say) -> Outcome:
         """The outcome, which is in triage.json and triage.md by then."""
         self.out.mkdir(parents=True, exist_ok=True)
         lock = Lock(self.out / ".lock")
@@ -58,7 +56,7 @@ class Session:
             )
         try:
             with OperatorSignals() as signals:
-                outcome = self._climb(find_kinds, say, signals)
+                outcome = self._climb(say, signals)
         finally:
             lock.release()
         write_outcome(outcome, self.out, self.cure_command(outcome))
@@ -86,10 +84,11 @@ class Session:
         place = ["--out", out] if out else []
         return ["paceline", "train", target, *overrides, *place, *(["--resume", resume] if resume != "auto" else [])]
 
-    def _climb(self, find_kinds: FindKinds, say: Say, signals: OperatorSignals) -> Outcome:
+    def _climb(self, say: Say, signals: OperatorSignals) -> Outcome:
         symptom = self._options.symptom
-        if symptom is None and self._options.ladder is None and self.subject.root is not None:
-            symptom = find_symptom(find_kinds(self.subject.root))
+        if symptom is None and self._options.ladder is None and self.subject.run is not None:
+            found = [finding for finding in examine_run(self.subject.run) if finding.severity != "note"]
+            symptom = find_symptom(finding.kind for finding in found)
             if symptom is not None:
                 say(f"symptom: {symptom}, as the run itself shows")
         if symptom is None and self._options.ladder is None:
