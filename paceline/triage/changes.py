@@ -36,8 +36,7 @@ class Change:
 
 def plan_change(rung: Rung, subject: Subject) -> Change:
     """The change, with its values computed; one that cannot be made here says why."""
-    known = describe(type(subject.job.config))
-    unknown = [name for name in rung.set if name not in known]
+    unknown = [name for name in rung.set if not _has_key(subject, name)]
     if unknown:
         return Change(rung, dict(rung.set), f"recipe {subject.job.recipe.name} has no key {unknown[0]}")
     expression = condition(rung)
@@ -52,15 +51,16 @@ def plan_change(rung: Rung, subject: Subject) -> Change:
 def changes_identity(subject: Subject, settings: Mapping[str, Any]) -> list[str]:
     """The keys with which a run would not be the same run any more."""
     known = describe(type(subject.job.config))
-    return [name for name in settings if known[name].fingerprint == IDENTITY]
+    return [name for name in settings if known[_leaf(known, name)].fingerprint == IDENTITY]
 
 
 def _computed(value: Any, name: str, subject: Subject) -> Any:
     expression = formula(value, f"{name}={value}")
     if expression is None:
         return value
-    result = expression.evaluate(subject.values)
-    annotation = describe(type(subject.job.config))[name].annotation
+    values, known = subject.values, describe(type(subject.job.config))
+    result = expression.evaluate(values)
+    annotation = known[name].annotation if name in known else type(values.get(name))
     is_whole = annotation is int or (int in get_args(annotation) and float not in get_args(annotation))
     return max(1, int(result)) if is_whole else result
 
@@ -74,7 +74,21 @@ def _find_refusal(subject: Subject, settings: Mapping[str, Any]) -> str:
         job.check(Facts(placement.world_size, placement.num_gpus))
     except PacelineError as error:
         return f"it cannot be: {error.problems[0].what}"
-    return ""
+    idle = dict(job.idle(list(settings)))
+    reasons = [idle.get(name, "") for name in settings]
+    return f"it has no effect here: {reasons[0]}" if all(reasons) else ""
+
+
+def _has_key(subject: Subject, name: str) -> bool:
+    known = describe(type(subject.job.config))
+    return _leaf(known, name) in known
+
+
+def _leaf(known: Mapping[str, Any], name: str) -> str:
+    """The key that a name is, or is an entry of: launch.env of launch.env.NCCL_DEBUG."""
+    if name in known:
+        return name
+    return next((key for key in known if name.startswith(f"{key}.")), name)
 
 
 def replace_words(words: list[str]) -> list[str]:

@@ -6,7 +6,8 @@ outcome = session.run()        session.cure_command(outcome)  -> ["paceline", "t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -94,11 +95,13 @@ class Session:
         if symptom is None and self._options.ladder is None:
             symptom = self._look(say, signals)
         ladder = load_ladder(self._options.ladder or str(symptom))
-        return self._session(ladder, say, signals).run()
+        with self._climber(ladder, say, signals) as climb:
+            return climb.run()
 
     def _look(self, say: Say, signals: OperatorSignals) -> str:
         """Nobody knows what to look for: a trial of the run as it is shows it."""
-        entry = self._session(load_ladder("deadlock"), say, signals).try_once("reproduce", "", {})
+        with self._climber(load_ladder("deadlock"), say, signals) as climb:
+            entry = climb.try_once("reproduce", "", {})
         found = symptom_of(entry.verdict)
         if found is None:
             what = f"nothing is wrong in {entry.last_step or 0} steps" if entry.status == "healthy" else entry.what
@@ -107,7 +110,8 @@ class Session:
         say(f"symptom: {found}, as the trial shows")
         return found
 
-    def _session(self, ladder: Ladder, say: Say, signals: OperatorSignals) -> Climb:
+    @contextlib.contextmanager
+    def _climber(self, ladder: Ladder, say: Say, signals: OperatorSignals) -> Iterator[Climb]:
         subject = self.subject
         steps = subject.trial_steps(self._options.steps, ladder.config.steps)
         surroundings = describe_surroundings([subject.job])
@@ -117,7 +121,10 @@ class Session:
         if ledger.num_foreign:
             say(f"{ledger.num_foreign} trials of other code, settings or length do not count")
         trials = Trials(subject, ladder, steps, self.out, signals)
-        return Climb(subject, ladder, ledger, trials.run, say)
+        try:
+            yield Climb(subject, ladder, ledger, trials.run, say)
+        finally:
+            ledger.close()
 
 
 def _default_out(subject: Subject) -> Path:

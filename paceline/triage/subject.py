@@ -53,7 +53,11 @@ class Subject:
             per_rank = math.ceil(config.train.global_batch / world_size)
             accumulate = config.train.accumulate or 1
             facts["micro_batch"] = min(config.train.micro_batch or per_rank, math.ceil(per_rank / accumulate))
-        return {name: value_at(config, name) for name in known} | facts
+        values = {name: value_at(config, name) for name in known}
+        for name, value in list(values.items()):
+            if isinstance(value, dict):  # launch.env.NCCL_DEBUG, command.params.workers
+                values |= {f"{name}.{word}": inner for word, inner in value.items()}
+        return values | facts
 
     @property
     def failed_step(self) -> int | None:

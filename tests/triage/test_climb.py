@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from paceline.triage.changes import plan_change
 from paceline.triage.climb import Climb, Outcome
 from paceline.triage.ladder import Ladder, load_ladder
 from paceline.triage.ledger import Ledger
@@ -140,6 +141,24 @@ def test_low_throughput_takes_ten_percent_more(tmp_path: Path) -> None:
     assert outcome.price is not None
     assert outcome.price < 0
     assert "costs no throughput" in describe(outcome)[0]
+
+
+def test_a_script_of_ones_own_has_other_knobs(tmp_path: Path) -> None:
+    config = tmp_path / "script.yaml"
+    config.write_text(
+        "recipe: command\ncommand:\n  argv: [python, train.py, '--workers={params.workers}']\n  params: {workers: 2}\n"
+    )
+    (tmp_path / "mine.yaml").write_text(
+        "symptom: deadlock\nrungs:\n"
+        "  - {name: buckets, set: {parallel.bucket_mb: 100}}\n"
+        "  - {name: one worker, set: {command.params.workers: '= command.params.workers / 2'}}\n"
+        "  - {name: no such, set: {command.parms.workers: 0}}\n"
+    )
+    subject = find_subject(str(config), [], {"launch.gpus": ([], "a test")})
+    changes = [plan_change(rung, subject) for rung in load_ladder(str(tmp_path / "mine.yaml")).rungs]
+    assert "no effect here" in changes[0].skip
+    assert (changes[1].skip, changes[1].settings) == ("", {"command.params.workers": 1})
+    assert "has no key" in changes[2].skip
 
 
 def test_what_it_came_to_is_written(tmp_path: Path) -> None:
