@@ -97,6 +97,13 @@ class Fault:
             self.begin(pause_ms=1e3 * pause_s, step_ms=1e3 * self.step_s)
             time.sleep(pause_s)
 
+    def pause_once(self) -> None:
+        """In an evaluation: once between two optimizer steps."""
+        if self._last_slowed != self.step:
+            self._last_slowed = self.step
+            self.begin()
+            time.sleep(float(self.wish["pause_s"]))
+
     def spoil(self, output: Any) -> Any:
         """A model's output, not a number any more; None: as it was."""
         if self.kind != "nan" or not self.is_due or not self.is_guilty or self._has_begun:
@@ -242,9 +249,8 @@ def _hook_modules(fault: Fault) -> None:
         if depth == 1:
             if torch.is_grad_enabled():
                 fault.strike("forward")
-            elif fault.kind == "long_evaluation" and fault.is_guilty:
-                fault.begin()
-                time.sleep(float(fault.wish["pause_s"]))
+            elif fault.kind == "long_evaluation":
+                fault.pause_once()
 
     def leave(module: Any, inputs: Any, output: Any) -> Any:
         nonlocal depth
