@@ -62,7 +62,7 @@ class Liveness:
                 continue
             held_s = max(0.0, sight.time - pulse.since)
             self._tracks[seen.rank] = _Track(seen, sight.monotonic - held_s, pulse)
-            self.pace.learn(replace(pulse, step=0, spent_s={}), pulse, 0.0)
+            self.pace.learn(replace(pulse, step=pulse.step - pulse.steps, spent_s={}), pulse, 0.0)
         self._attempt = sight.attempt
         self.see(sight)
 

@@ -19,7 +19,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-_FIRST_PULSE_S = 5.0
+_START_S = 3.0
 
 
 def main(argv: list[str]) -> int:
@@ -30,7 +30,7 @@ def main(argv: list[str]) -> int:
     arguments = parser.parse_args(argv)
     parent = os.getppid()
     signals = _Signals()
-    _await_pulse(arguments.run, signals)
+    _await_ranks(arguments.run, signals)
 
     # Only now: the ranks import torch meanwhile, and want the cores more than we do.
     from paceline.files import Lock
@@ -74,14 +74,10 @@ class _Signals:
         os.write(self._wake, b"!")
 
 
-def _await_pulse(root: Path, signals: _Signals) -> None:
-    """Until a rank has a pulse, or for a while: before that there is nothing to see."""
-    deadline = time.monotonic() + _FIRST_PULSE_S
-    try:
-        pulses = Path(json.loads((root / "run.json").read_text())["attempts"][-1]["pulses"])
-    except (OSError, ValueError, LookupError, TypeError):
-        return  # what is wrong with it is said by those who read it properly
-    while time.monotonic() < deadline and not signals.is_over and not any(pulses.glob("rank_*")):
+def _await_ranks(root: Path, signals: _Signals) -> None:
+    """Until a rank has got beyond its start, or for a while."""
+    deadline = time.monotonic() + _START_S
+    while time.monotonic() < deadline and not signals.is_over and not any((root / "heartbeat").glob("rank_*")):
         time.sleep(0.1)
 
 

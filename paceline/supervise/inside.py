@@ -23,6 +23,7 @@ class InsideWatch:
         self.eye = Eye(Path(attempt.pulses), attempt.attempt, attempt.world_size)
         self._liveness = Liveness(settings.limits)
         self._stragglers = Stragglers()
+        self._has_begun = False
         self._memory = MemoryWatch()
 
     @property
@@ -35,6 +36,10 @@ class InsideWatch:
 
     def look(self) -> tuple[Sight, list[Finding]]:
         sight = self.eye.look()
+        if not self._has_begun and any(seen.pulse is not None for seen in sight.ranks):
+            # Somebody who comes late: what the pulses have added up tells the pace, and since when a rank is where it is.
+            self._has_begun = True
+            self._liveness.begin(sight)
         return sight, [*self._liveness.see(sight), *self._stragglers.see(sight), *self._memory.see(sight)]
 
     def close(self) -> None:

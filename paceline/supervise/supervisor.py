@@ -21,16 +21,17 @@ from paceline.diagnose.order import order_causes
 from paceline.diagnose.sight import Sight
 from paceline.diagnose.stacks import cluster_stacks, weigh_stacks
 from paceline.errors import UsageError
+from paceline.supervise.curves import Curves
 from paceline.supervise.ending import close_books
 from paceline.supervise.incident import Incident
 from paceline.supervise.settings import Settings
 from paceline.supervise.stacks import take_stacks
-from paceline.supervise.watching import build_watch
+from paceline.supervise.watching import FOREIGN_RECIPE, build_watch
 from paceline.telemetry.events import EventLog
 from paceline.telemetry.follow import Follower
 from paceline.telemetry.layout import RunLayout
 from paceline.telemetry.policy_request import read_policy_request
-from paceline.telemetry.run_file import Attempt, RunFile, load_run_file
+from paceline.telemetry.run_file import SDK_RECIPE, Attempt, RunFile, load_run_file
 from paceline.telemetry.stop_request import read_stop_request, write_stop_request
 
 LOOK_EVERY_S = 0.25
@@ -61,6 +62,8 @@ class Supervisor:
         self._layout = layout
         self._attempt = attempt
         self.watch = build_watch(layout, run, attempt, settings)
+        self._curves = Curves(layout, attempt.attempt)
+        self._is_ours = run.recipe not in (SDK_RECIPE, FOREIGN_RECIPE)
         self._tell = tell or (lambda record: None)
         self._open: dict[object, Incident] = {}
         self._told: dict[tuple[str, int | None], float] = {}
@@ -72,7 +75,8 @@ class Supervisor:
     def poll(self) -> None:
         """One look, and what follows from it."""
         self.sight, found = self.watch.look()
-        self.findings = order_causes(finding for finding in found if not self._is_excused(finding))
+        everything = [*found, *self._curves.judge()]
+        self.findings = order_causes([finding for finding in everything if not self._is_excused(finding)])
         critical = [finding for finding in self.findings if finding.severity == "critical"]
         for finding in self.findings:
             if finding.severity != "critical":
@@ -102,9 +106,10 @@ class Supervisor:
         self.watch.close()
 
     def _is_excused(self, finding: Finding) -> bool:
-        """Ranks that end because they were asked to, or after one of them has said what went wrong, are no incident."""
+        """Ranks that end because they were asked to, or after one of them has said what went wrong, are no incident; nor is a loss
+        that is not a number where train.nonfinite says what to do about it."""
         if finding.kind not in _DEATHS:
-            return False
+            return finding.kind == "not_finite" and self._is_ours
         for event in self._followed.records():
             is_ours = event.get("attempt") == self._attempt.attempt
             if is_ours and (
@@ -131,11 +136,15 @@ class Supervisor:
         self.incidents.append(incident)
         with _said("an incident cannot be written"):
             incident.open()
+        if finding.kind in _STANDS_STILL:
+            self._take_stacks(incident)
+        self._publish(incident)
+
+    def _take_stacks(self, incident: Incident) -> None:
         stacks = take_stacks(self._layout, self.watch.processes, self._attempt.world_size)
         clusters = cluster_stacks(stacks.texts)
         with _said("stacks cannot be written"):
-            incident.add_stacks(weigh_stacks(finding, clusters), stacks, clusters)
-        self._publish(incident)
+            incident.add_stacks(weigh_stacks(incident.finding, clusters), stacks, clusters)
 
     def _go_on(self, incident: Incident, finding: Finding) -> None:
         """It still holds, and its stacks are there: the policy acts."""

@@ -45,7 +45,7 @@ _VERSION = 2
 _HEAD = struct.Struct("<IIiii4x")  # magic, version, pid, rank, attempt
 _SEQUENCE = struct.Struct("<q")
 _MOST_PHASES = 24
-# step, phase, (spare), since (unix time), collectives enqueued, completed, waits, waited (ms), seconds in each phase
+# step, phase, steps begun by this process, since (unix time), collectives enqueued, completed, waits, waited (ms), seconds in each phase
 _BODY = struct.Struct(f"<qiIdqqqd{_MOST_PHASES}d")
 _MOVING = struct.Struct("<qiIdqq")  # what every beat says; the rest changes by single words
 _BODY_START = _HEAD.size + _SEQUENCE.size
@@ -77,6 +77,8 @@ class Pulse:
     """in all of these together"""
     spent_s: Mapping[str, float] = field(default_factory=dict)
     """time in each phase that it has been in, up to `since`, by the host's clock"""
+    steps: int = 0
+    """steps that its process has begun: over these `spent_s` has added up, whatever step it resumed at"""
 
 
 def create_pulse_directory(run_id: str, attempt: int) -> Path:
@@ -122,6 +124,7 @@ class PulseWriter:
         self.phase = "start"
         self.enqueued = 0
         self.completed = 0
+        self._steps = 0
         self.waits = 0
         self.waited_ms = 0.0
         self._sequence = 0
@@ -133,10 +136,12 @@ class PulseWriter:
     def beat(self, step: int, phase: str) -> None:
         """Says: from now on this rank is in `phase` of `step`."""
         now = time.perf_counter()
+        if step != self.step:
+            self._steps += 1
         self._words[_SEQUENCE_WORD] = self._sequence + 1
         self._numbers[_SPENT_WORD + _PHASE_INDEX[self.phase]] += now - self._entered
         _MOVING.pack_into(
-            self._map, _BODY_START, step, _PHASE_INDEX[phase], 0, time.time(), self.enqueued, self.completed
+            self._map, _BODY_START, step, _PHASE_INDEX[phase], self._steps, time.time(), self.enqueued, self.completed
         )
         self.step, self.phase, self._entered = step, phase, now
         self._sequence += 2
@@ -204,10 +209,10 @@ class PulseReader:
 
 
 def _pulse(pid: int, rank: int, attempt: int, data: bytes) -> Pulse:
-    step, phase, _, since, enqueued, completed, waits, waited_ms, *spent = _BODY.unpack_from(data, _BODY_START)
+    step, phase, steps, since, enqueued, completed, waits, waited_ms, *spent = _BODY.unpack_from(data, _BODY_START)
     name = PHASES[phase] if 0 <= phase < len(PHASES) else "unknown"
     spent_s = {known: seconds for known, seconds in zip(PHASES, spent, strict=False) if seconds}
-    return Pulse(rank, pid, attempt, step, name, since, enqueued, completed, waits, waited_ms, spent_s)
+    return Pulse(rank, pid, attempt, step, name, since, enqueued, completed, waits, waited_ms, spent_s, steps)
 
 
 def read_pulse(directory: Path, rank: int) -> Pulse | None:
