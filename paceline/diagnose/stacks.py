@@ -8,6 +8,7 @@ Reads what `faulthandler` writes on a signal, and what `py-spy dump` prints; onl
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -40,7 +41,12 @@ class Frame:
 
     @property
     def is_library(self) -> bool:
-        return any(mark in self.file for mark in _LIBRARIES) and "paceline/" not in shorten_path(self.file)
+        short = shorten_path(self.file)
+        if short.startswith("paceline/"):
+            return False
+        # py-spy leaves out where a module was found: of Python's own, only the name is left.
+        own = not self.file.startswith("/") and short.split("/")[0].removesuffix(".py") in sys.stdlib_module_names
+        return own or any(mark in self.file for mark in _LIBRARIES)
 
 
 @dataclass(frozen=True)
