@@ -90,6 +90,7 @@ def test_it_imports_torch_and_the_standard_library_alone() -> None:
         assert roots <= {"torch"} | sys.stdlib_module_names, path
 
 
+@pytest.mark.slow  # a cell of the matrix shows the same, and more
 def test_a_new_interpreter_plants_it_by_itself_in_ranks_alone(tmp_path: Path) -> None:
     log = tmp_path / "fault.jsonl"
     wish = json.dumps({"kind": "nan", "rank": 0, "step": 1, "log": str(log)})
@@ -207,7 +208,8 @@ def test_cpu_time_taken_away_from_outside(suffer, by: str) -> None:
         pytest.skip("no control group with a CPU quota can be made here")
     faulted = suffer("throttle", share=1.0, by=by)
     began = faulted.began()
-    assert (began["by"], began["limit"]) == (by, 0.5)
+    assert began["by"] == by
+    assert began["limit"] == pytest.approx(began["cores"] / 2 if by == "quota" else 0.5)
     process, seen = psutil.Process(faulted.pids[1]), set()
     deadline = time.monotonic() + 20
     stat = (fault_injector.find_cpu_group() or Path("/")) / f"fault-{faulted.pids[1]}/cpu.stat"

@@ -37,7 +37,10 @@ class Fault:
         """the optimizer step under way, counted in this process"""
         self._log = Path(wish["log"])
         self._durations: list[float] = []
+        self._cpu: list[float] = []
+        """seconds of all threads in each of these steps"""
         self._ended = time.perf_counter()
+        self._cpu_ended = time.process_time()
         self._has_begun = False
         self._last_slowed = 0
         self._hoard: list[bytearray] = []
@@ -54,6 +57,11 @@ class Fault:
     def step_s(self) -> float:
         """What a step took before the fault."""
         return statistics.median(self._durations[-30:]) if self._durations else 0.0
+
+    @property
+    def cores(self) -> float:
+        """How many cores it kept busy before the fault."""
+        return sum(self._cpu[-30:]) / sum(self._durations[-30:]) if self._durations else 1.0
 
     def write(self, event: str, **fields: Any) -> None:
         record = {"event": event, "kind": self.kind, "place": self.place, "rank": self.rank, "pid": os.getpid()}
@@ -72,10 +80,11 @@ class Fault:
 
     def end_step(self) -> None:
         """After every optimizer step."""
-        now = time.perf_counter()
+        now, cpu = time.perf_counter(), time.process_time()
         if not self.is_due:
             self._durations.append(now - self._ended)
-        self._ended = now
+            self._cpu.append(cpu - self._cpu_ended)
+        self._ended, self._cpu_ended = now, cpu
         self.step += 1
         if self.is_due and self.is_guilty:
             _AT_STEP.get(self.kind, _do_nothing)(self)
@@ -136,12 +145,13 @@ def _throttle(fault: Fault) -> None:
     """Another process takes CPU time away from this one, by a quota where control groups allow it, else by stopping it in turns."""
     if fault.step != int(fault.wish["step"]):
         return
-    limit = 1 / (1 + float(fault.wish["share"]))
     by = "quota" if fault.wish.get("by") != "signals" and find_cpu_group() is not None else "signals"
+    # A quota counts against what the rank used: where ranks share cores, that is less than one.
+    limit = (fault.cores if by == "quota" else 1.0) / (1 + float(fault.wish["share"]))
     words = [sys.executable, __file__, by, str(os.getpid()), repr(limit)]
     # It carries no mark of the run and is in no group of its own: whoever ends the run must not leave the control group behind.
     subprocess.Popen(words, env={}, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, start_new_session=True)
-    fault.begin(by=by, limit=limit, step_ms=1e3 * fault.step_s)
+    fault.begin(by=by, limit=limit, cores=fault.cores, step_ms=1e3 * fault.step_s)
 
 
 def _grow(fault: Fault) -> None:
@@ -347,7 +357,7 @@ def limit_by_quota(pid: int, limit: float, period_us: int = 10_000) -> None:
     assert root is not None
     group = root / f"fault-{pid}"
     group.mkdir(exist_ok=True)
-    quota_us = max(1000, round(limit * period_us))
+    quota_us = max(1000, round(limit * period_us))  # the least that there is
     if (group / "cpu.cfs_quota_us").exists():
         (group / "cpu.cfs_period_us").write_text(str(period_us))
         (group / "cpu.cfs_quota_us").write_text(str(quota_us))
