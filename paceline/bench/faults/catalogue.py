@@ -67,7 +67,7 @@ def _build() -> list[Fault]:
         Fault("nan", {"kind": "nan"}, Answer(("not_finite",))),
         Fault(
             "memory",
-            {"kind": "memory", "mib": 8, "most_mib": 3000},
+            {"kind": "memory", "mib": 4, "most_mib": 3000},
             Answer(("memory_growth",)),
             is_slow=True,
         ),
