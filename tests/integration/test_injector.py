@@ -190,6 +190,10 @@ def test_a_file_system_that_does_not_answer(suffer) -> None:
 
 
 def test_a_disk_that_is_full(suffer, tmp_path: Path) -> None:
+    large = suffer("disk_full", steps=12, fill=str(tmp_path / "filled"))
+    assert large.finish() == [0, 0]
+    assert not (tmp_path / "filled").exists()  # never a disk that somebody else may need
+    assert '"refused"' in large.log.read_text()
     room = tmp_path / "room"
     room.mkdir()
     if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", str(room)], capture_output=True).returncode:

@@ -59,7 +59,7 @@ def run_cell(cell: Cell, place: Path) -> dict[str, Any]:
     place.mkdir(parents=True)
     log, console, spare = place / "fault.jsonl", place / "console.log", place / "tmp"
     spare.mkdir()
-    with _small_disk(place / "small", wanted=fault.needs == "tmpfs") as room:
+    with small_disk(place / "small", wanted=fault.needs == "tmpfs") as room:
         root = root if room is None else room / "run"
         fill = None if room is None else room / "filled"
         words = {"FAULT": cell.wish(log, fill), "PYTHONPATH": _path(), "TMPDIR": str(spare)}
@@ -144,7 +144,7 @@ def read_text(path: Path) -> str:
 
 
 @contextlib.contextmanager
-def _small_disk(place: Path, *, wanted: bool) -> Iterator[Path | None]:
+def small_disk(place: Path, *, wanted: bool) -> Iterator[Path | None]:
     """A file system of its own, small enough to be filled."""
     if not wanted:
         yield None

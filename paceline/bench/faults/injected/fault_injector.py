@@ -163,6 +163,10 @@ def _fill_disk(fault: Fault) -> None:
     if fault.step != int(fault.wish["step"]):
         return
     path = Path(fault.wish["fill"])
+    disk = os.statvfs(path.parent)
+    if disk.f_blocks * disk.f_frsize > 1024 * _MIB:
+        fault.write("refused", why="the file system is not a small one: somebody else may need it")
+        return
     with open(path, "wb", buffering=0) as file:
         try:
             while True:
