@@ -16,7 +16,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from paceline.bench.faults.injected import fault_injector
+from paceline.bench.faults.injected import fault_injector, fault_throttle
 
 SCRIPT = Path(__file__).with_name("faulted.py")
 
@@ -208,7 +208,7 @@ def test_a_disk_that_is_full(suffer, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("by", ["quota", "signals"])
 def test_cpu_time_taken_away_from_outside(suffer, by: str) -> None:
-    if by == "quota" and fault_injector.find_cpu_group() is None:
+    if by == "quota" and fault_throttle.find_cpu_group() is None:
         pytest.skip("no control group with a CPU quota can be made here")
     faulted = suffer("throttle", share=1.0, by=by)
     began = faulted.began()
@@ -216,7 +216,7 @@ def test_cpu_time_taken_away_from_outside(suffer, by: str) -> None:
     assert began["limit"] == pytest.approx(began["cores"] / 2 if by == "quota" else 0.5)
     process, seen = psutil.Process(faulted.pids[1]), set()
     deadline = time.monotonic() + 20
-    stat = (fault_injector.find_cpu_group() or Path("/")) / f"fault-{faulted.pids[1]}/cpu.stat"
+    stat = (fault_throttle.find_cpu_group() or Path("/")) / f"fault-{faulted.pids[1]}/cpu.stat"
     while time.monotonic() < deadline and "throttled" not in seen:
         if by == "signals":
             seen |= {"throttled"} if process.status() == psutil.STATUS_STOPPED else set()

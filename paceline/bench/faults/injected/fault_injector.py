@@ -9,6 +9,7 @@ them), once: whoever finds "began" in the log already, a restarted run, is left 
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import signal
@@ -145,10 +146,11 @@ def _throttle(fault: Fault) -> None:
     """Another process takes CPU time away from this one, by a quota where control groups allow it, else by stopping it in turns."""
     if fault.step != int(fault.wish["step"]):
         return
-    by = "quota" if fault.wish.get("by") != "signals" and find_cpu_group() is not None else "signals"
+    throttle = importlib.import_module("fault_throttle")  # beside this file, which is no package for whoever suffers
+    by = "quota" if fault.wish.get("by") != "signals" and throttle.find_cpu_group() is not None else "signals"
     # A quota counts against what the rank used: where ranks share cores, that is less than one.
     limit = (fault.cores if by == "quota" else 1.0) / (1 + float(fault.wish["share"]))
-    words = [sys.executable, __file__, by, str(os.getpid()), repr(limit)]
+    words = [sys.executable, str(throttle.__file__), by, str(os.getpid()), repr(limit)]
     # It carries no mark of the run and is in no group of its own: whoever ends the run must not leave the control group behind.
     subprocess.Popen(words, env={}, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, start_new_session=True)
     fault.begin(by=by, limit=limit, cores=fault.cores, step_ms=1e3 * fault.step_s)
@@ -338,54 +340,3 @@ def _hook_files(fault: Fault) -> None:
         fsync(fd)
 
     os.fsync = slow_fsync
-
-
-def find_cpu_group() -> Path | None:
-    """Where a control group with a CPU quota can be made; None: nowhere."""
-    for root in (Path("/sys/fs/cgroup/cpu"), Path("/sys/fs/cgroup")):
-        group = root / f"fault-{os.getpid()}"
-        try:
-            group.mkdir()
-        except OSError:
-            continue
-        has_quota = (group / "cpu.cfs_quota_us").exists() or (group / "cpu.max").exists()
-        group.rmdir()
-        if has_quota:
-            return root
-    return None
-
-
-def limit_by_quota(pid: int, limit: float, period_us: int = 10_000) -> None:
-    """Until the process has gone; its threads have so much of a core together."""
-    root = find_cpu_group()
-    assert root is not None
-    group = root / f"fault-{pid}"
-    group.mkdir(exist_ok=True)
-    quota_us = max(1000, round(limit * period_us))  # the least that there is
-    if (group / "cpu.cfs_quota_us").exists():
-        (group / "cpu.cfs_period_us").write_text(str(period_us))
-        (group / "cpu.cfs_quota_us").write_text(str(quota_us))
-    else:
-        (group / "cpu.max").write_text(f"{quota_us} {period_us}")
-    (group / "cgroup.procs").write_text(str(pid))
-    while os.getppid() == pid:
-        time.sleep(0.1)
-    for _ in range(50):
-        try:
-            group.rmdir()
-            return
-        except OSError:  # its last process has not been buried yet
-            time.sleep(0.1)
-
-
-def limit_by_signals(pid: int, limit: float, period_s: float = 0.02) -> None:
-    """Until the process has gone, which is our parent, and nobody else can have its pid before that."""
-    while os.getppid() == pid:
-        os.kill(pid, signal.SIGSTOP)
-        time.sleep((1 - limit) * period_s)
-        os.kill(pid, signal.SIGCONT)
-        time.sleep(limit * period_s)
-
-
-if __name__ == "__main__":
-    {"quota": limit_by_quota, "signals": limit_by_signals}[sys.argv[1]](int(sys.argv[2]), float(sys.argv[3]))
