@@ -1,6 +1,6 @@
 """Blocks of a few steps, all ranks beside each other: who waited how long, and who lost time in which phase.
 
-compare({0: earlier, 1: earlier}, {0: now, 1: now})   -> Block(excess={0: -0.11, 1: 0.11}, lost_ms={1: {"forward": 6.2, …}, …}, …)
+Collector({0: pulse, 1: pulse}).add({0: later, 1: later})   -> [Block(excess={0: -0.11, 1: 0.11}, own_ms={1: {"forward": 26.2, …}, …}, …)]
 """
 
 from __future__ import annotations
@@ -9,12 +9,16 @@ from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
 from statistics import median
-from typing import TypeVar
 
 from paceline.telemetry.pulse import Pulse
 
 STEP_PHASES = ("data", "forward", "backward", "optimizer", "step")
-_MIN_STEPS = 3
+BLOCK_STEPS = 5
+_LEAST_STEPS = 3
+"""between two looks, for times in phases"""
+_MOST_ROWS = 10
+"""steps that are compared at one look, the newest ones"""
+_TYPICAL = 5
 _BURN_IN = 4
 """blocks from which the noise is learned at first"""
 _LAG = 10
@@ -24,7 +28,10 @@ _EVERY = 5
 """blocks after which the slow noise is measured again"""
 _SIGMA = 1.4826
 """median of absolute deviations -> standard deviation"""
-_Key = TypeVar("_Key")
+_EIGHTIETH = 1.2816
+"""the 80th percentile of absolute deviations, in standard deviations: it sees heavy tails, and still no single pause"""
+_CAUTION = 3.0
+"""a spread that is known from n changes may be larger by this much / n"""
 
 
 @dataclass(frozen=True)
@@ -36,44 +43,70 @@ class Block:
     step_ms: float
     excess: Mapping[int, float]
     """rank -> share of a step that it is slower than the others"""
-    lost_ms: Mapping[int, Mapping[str, float]]
-    """rank -> phase -> ms per step more than the median of the others"""
+    own_ms: Mapping[int, Mapping[str, float]]
+    """rank -> phase -> ms per step, without waiting for the others"""
     waits_ms: Mapping[int, float]
     """per step; empty: nobody tells how long it waits"""
 
+    def lost_ms(self, rank: int, phase: str) -> float:
+        """How much longer it was in that phase of a step than the median of the others."""
+        return self.own_ms[rank][phase] - median(own[phase] for other, own in self.own_ms.items() if other != rank)
 
-def has_block(begun: Pulse, now: Pulse) -> bool:
-    """Whether a rank has come far enough for a comparison."""
-    return now.step - begun.step >= _MIN_STEPS and (now.waits > begun.waits or now.waits == 0)
 
+class Collector:
+    """Makes blocks of the same ranks' pulses, sight after sight."""
 
-def compare(begun: Mapping[int, Pulse], now: Mapping[int, Pulse]) -> Block | None:
-    """One block of the same ranks; None where they tell nothing of their times."""
-    spent = {rank: _spent_ms(begun[rank], pulse) for rank, pulse in now.items()}
-    step_ms = median(sum(phases.values()) for phases in spent.values())
-    if step_ms <= 0:
-        return None
-    waits = {rank: _wait_ms(begun[rank], pulse) for rank, pulse in now.items()}
-    known = {rank: wait for rank, wait in waits.items() if wait is not None}
-    if len(known) == len(now):
-        late = {rank: -wait for rank, wait in known.items()}
-    else:
+    def __init__(self, begun: Mapping[int, Pulse]) -> None:
+        self._begun = dict(begun)
+        self._used = min((pulse.waits for pulse in begun.values()), default=0)
+        """waits that have been compared, or are too old for it"""
+        self._rows: list[dict[int, float]] = []
+        """waits of one step each that are in no block yet"""
+        self._steps_ms: deque[float] = deque(maxlen=_TYPICAL)
+
+    def add(self, now: Mapping[int, Pulse]) -> list[Block]:
+        """The blocks that are complete by now; mostly one, none or two."""
+        tells = all(pulse.recent_ms for pulse in now.values())
+        if tells:
+            self._take(now)
+        steps = {rank: pulse.step - self._begun[rank].step for rank, pulse in now.items()}
+        if min(steps.values()) < _LEAST_STEPS or (tells and len(self._rows) < BLOCK_STEPS):
+            return []
+        spent = {rank: _spent_ms(self._begun[rank], pulse) for rank, pulse in now.items()}
+        self._begun = dict(now)
+        self._steps_ms.append(median(sum(phases.values()) for phases in spent.values()))
+        step_ms = median(self._steps_ms)
+        if step_ms <= 0:
+            return []
+        last_step = min(pulse.step for pulse in now.values())
+        if tells:
+            return [self._close(spent, step_ms, last_step) for _ in range(len(self._rows) // BLOCK_STEPS)]
         # Nobody tells how long it waits (sharded models do not): only the time for its data is surely a rank's own.
-        known, late = {}, {rank: phases["data"] for rank, phases in spent.items()}
-    excess = {}
-    for rank, more_ms in _above_others(late).items():
-        excess[rank] = more_ms / max(step_ms - max(more_ms, 0.0), step_ms / 10)
-    # Backward ends with the wait for the others.
-    own = {rank: phases | {"backward": phases["backward"] - known.get(rank, 0.0)} for rank, phases in spent.items()}
-    lost = {phase: _above_others({rank: own[rank][phase] for rank in now}) for phase in STEP_PHASES}
-    return Block(
-        min(pulse.step - begun[rank].step for rank, pulse in now.items()),
-        min(pulse.step for pulse in now.values()),
-        step_ms,
-        excess,
-        {rank: {phase: lost[phase][rank] for phase in STEP_PHASES} for rank in now},
-        known,
-    )
+        late = _above_others({rank: phases["data"] for rank, phases in spent.items()})
+        return [Block(min(steps.values()), last_step, step_ms, _share(late, step_ms), spent, {})]
+
+    def _take(self, now: Mapping[int, Pulse]) -> None:
+        """The steps that every rank still remembers. They count alike on all ranks: each has waited once in each step."""
+        newest = min(pulse.waits for pulse in now.values())
+        oldest = max(self._used, newest - _MOST_ROWS, *(pulse.waits - len(pulse.recent_ms) for pulse in now.values()))
+        for number in range(oldest, newest):
+            row = {rank: pulse.recent_ms[number - pulse.waits] for rank, pulse in now.items()}
+            self._rows.append(row)
+        self._used = max(self._used, newest)
+
+    def _close(self, spent: Mapping[int, Mapping[str, float]], step_ms: float, last_step: int) -> Block:
+        rows, self._rows = self._rows[:BLOCK_STEPS], self._rows[BLOCK_STEPS:]
+        late = [_above_others({rank: -wait for rank, wait in row.items()}) for row in rows]
+        # Medians: a step in which somebody paused says nothing about the pace.
+        more = {rank: median(each[rank] for each in late) for rank in rows[0]}
+        waits = {rank: median(row[rank] for row in rows) for rank in rows[0]}
+        own = {rank: {**phases, "backward": phases["backward"] - waits[rank]} for rank, phases in spent.items()}
+        return Block(len(rows), last_step, step_ms, _share(more, step_ms), own, waits)
+
+
+def _share(more_ms: Mapping[int, float], step_ms: float) -> dict[int, float]:
+    """Of a step as it would be without the rank's excess."""
+    return {rank: more / max(step_ms - max(more, 0.0), step_ms / 10) for rank, more in more_ms.items()}
 
 
 class Noise:
@@ -99,7 +132,9 @@ class Noise:
             return
         if self._added % _EVERY == 0 and len(self._blocks) >= 2 * _LAG:
             self._slow = self._measure_slow()
-        self.size = max(_SIGMA * median(self._changes) / 2**0.5, self._slow)
+        ordered = sorted(self._changes)
+        usual = ordered[int(0.8 * len(ordered))] / _EIGHTIETH / 2**0.5
+        self.size = max(usual, self._slow) * (1 + _CAUTION / len(ordered))
 
     def _measure_slow(self) -> float:
         old = list(self._blocks)[:-_LAG]
@@ -119,12 +154,7 @@ def _spent_ms(begun: Pulse, now: Pulse) -> dict[str, float]:
     }
 
 
-def _wait_ms(begun: Pulse, now: Pulse) -> float | None:
-    waits = now.waits - begun.waits
-    return (now.waited_ms - begun.waited_ms) / waits if waits > 0 else None
-
-
-def _above_others(values: Mapping[_Key, float]) -> dict[_Key, float]:
+def _above_others(values: Mapping[int, float]) -> dict[int, float]:
     """How much each is above the median of the others; sorted once, because there may be many."""
     ordered = sorted(values, key=lambda key: values[key])
     places = {key: place for place, key in enumerate(ordered)}

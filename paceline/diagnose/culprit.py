@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from paceline.diagnose.finding import Witness
-from paceline.diagnose.standing import WAITING, Standing, describe_places, name_ranks
+from paceline.diagnose.standing import WAITING, Standing, describe_places, find_worker, name_ranks
 
 
 @dataclass(frozen=True)
@@ -63,11 +63,8 @@ def _ask_processes(accused: Sequence[Standing], others: Sequence[Standing]) -> l
     if not used or not waiting:
         return []
     said = f"{name_ranks([each.rank for each in accused])} used {max(used):.2f} cores, the others at most {max(waiting):.2f}"
-    if all(each.is_busy for each in accused) and all(each.is_idle for each in others):
-        return [Witness("process", True, said)]
-    if all(each.is_idle for each in accused) and any(each.is_busy for each in others):
-        return [Witness("process", False, said)]
-    return []
+    worker = find_worker([*accused, *others])
+    return [Witness("process", worker in accused, said)] if worker is not None else []
 
 
 def _accuse_among_equals(standings: Sequence[Standing]) -> Accusation:
@@ -76,18 +73,17 @@ def _accuse_among_equals(standings: Sequence[Standing]) -> Accusation:
     if len(standings) == 1:
         return Accusation((standings[0].rank,), phase, (Witness("pulse", True, standings[0].describe()),))
     fewest = _find_fewest([each.pulse.collectives_enqueued if each.pulse else 0 for each in standings])
-    busy = [each for each in standings if each.is_busy]
-    is_lone = len(busy) == 1 and all(each.is_idle for each in standings if each is not busy[0])
-    if is_lone and (fewest is None or standings[fewest] is busy[0]):
-        witnesses = [same, *_ask_processes(busy, [each for each in standings if each is not busy[0]])]
-        return Accusation((busy[0].rank,), phase, tuple(witnesses))
+    worker = find_worker(standings)
+    if worker is not None and (fewest is None or standings[fewest] is worker):
+        witnesses = [same, *_ask_processes([worker], [each for each in standings if each is not worker])]
+        return Accusation((worker.rank,), phase, tuple(witnesses))
     if fewest is not None:
         guilty = standings[fewest]
         counts = sorted({each.pulse.collectives_enqueued for each in standings if each.pulse})
         said = f"it has begun {counts[0]:,} collectives, the others {counts[-1]:,}"
         witnesses = [Witness("pulse", True, said)]
-        if is_lone:
-            witnesses.append(Witness("process", False, f"rank {busy[0].rank} is busy"))
+        if worker is not None:
+            witnesses.append(Witness("process", False, f"rank {worker.rank} computes"))
         return Accusation((guilty.rank,), "collective", tuple(witnesses))
     return Accusation((), phase, (same,))
 

@@ -23,6 +23,7 @@ PHASE_LIMITS: Mapping[str, float] = MappingProxyType(
         "checkpoint": 1200.0,
         "compile": 1800.0,
         "profile": 600.0,
+        "snapshot": 1200.0,
         "end": 600.0,
     }
 )
@@ -34,7 +35,7 @@ UNKNOWN_PHASE_S = 600.0
 NEVER_LEARNED = frozenset({"start", "compile", "profile", "end"})
 """phases that come once, or are a different work each time: their history says nothing about the next one"""
 
-RARE = frozenset({"evaluate", "check", "log", "checkpoint"})
+RARE = frozenset({"evaluate", "check", "log", "checkpoint", "snapshot"})
 """phases between steps, of which a run may have seen only one or two"""
 
 

@@ -6,22 +6,24 @@ of it was last seen to move; a time that a rank wrote down is only told, never c
 
 from __future__ import annotations
 
-import signal
-from collections import defaultdict
 from dataclasses import dataclass, replace
 
 from paceline.diagnose.culprit import Accusation, accuse, find_behind
-from paceline.diagnose.finding import Finding, Witness
+from paceline.diagnose.deaths import has_died, report_deaths, report_stopped
+from paceline.diagnose.finding import Finding
 from paceline.diagnose.limits import Limits
 from paceline.diagnose.pace import Pace
-from paceline.diagnose.sight import ProcessSight, RankSight, Sight
+from paceline.diagnose.sight import RankSight, Sight
 from paceline.diagnose.slowness import Slowness
 from paceline.diagnose.standing import Standing, describe_places, name_ranks
 from paceline.telemetry.pulse import Pulse
 
-_GONE = ("gone", "zombie")
 _LEAST_S = 1.0
-"""over which CPU time tells whether a process works"""
+"""over which CPU time tells whether a process works; and for which whoever comes late looks for himself whether anything moves"""
+_USED_S = 0.02
+"""of CPU time: more than the kernel may book after a process has stopped"""
+_MOST_BETWEEN_S = 0.5
+"""of the time between two looks: what is over the limit at the next one is told now"""
 
 
 @dataclass
@@ -36,7 +38,8 @@ class _Track:
     cpu_at: float = 0.0
     """CPU time of its process when it was first seen not to have moved, and when that was"""
     stopped: float | None = None
-    """since when it has been seen stopped"""
+    stopped_cpu_s: float = 0.0
+    """since when it has been seen stopped, and its CPU time then"""
     is_excused: bool = False
     """somebody was stopped while it was where it is: how long that took says nothing about the pace"""
     gone: float | None = None
@@ -53,6 +56,9 @@ class Liveness:
         self._tracks: dict[int, _Track] = {}
         self._slowness = Slowness()
         self._was_stopped = False
+        self._began: float | None = None
+        self._looked = 0.0
+        self._between_s = 0.0
 
     def begin(self, sight: Sight) -> None:
         """For somebody who comes late and looks only for a moment: where a rank is on this host, its own clock says since when."""
@@ -73,6 +79,10 @@ class Liveness:
             self._tracks = {}
             self.pace = Pace(self._limits)
             self._slowness = Slowness()
+            self._began = None
+        self._began = sight.monotonic if self._began is None else self._began
+        self._between_s = max(0.0, min(sight.monotonic - self._looked, _MOST_BETWEEN_S))
+        self._looked = sight.monotonic
         for seen in sight.ranks:
             self._follow(seen, sight)
         tracks = [self._tracks[rank] for rank in sorted(self._tracks) if rank < sight.world_size]
@@ -81,10 +91,11 @@ class Liveness:
         self._excuse(tracks, sight)
         dead = [track for track in tracks if track.gone is not None]
         if dead:
-            return self._report_dead(dead, tracks, sight)
-        stopped = [track for track in tracks if self._is_stopped(track, sight)]
+            return [self._report_dead(dead, tracks, sight)]
+        stopped = [track for track in tracks if self._stopped_s(track, sight) >= self._limits.stopped_s]
         if stopped:
-            return [self._report_stopped(track, sight) for track in stopped]
+            now = sight.time
+            return [report_stopped(self._standing(each, sight), now - self._stopped_s(each, sight)) for each in stopped]
         slow = self._slowness.see(sight)
         return self._find_stall([self._standing(track, sight) for track in tracks], sight) or slow
 
@@ -110,20 +121,24 @@ class Liveness:
             return
         if track.cpu_s is None and not has_moved:
             track.cpu_s, track.cpu_at = process.cpu_s, sight.monotonic
-        track.stopped = _since(track.stopped, process.state == "stopped", sight.monotonic)
-        track.gone = _since(track.gone, process.state in _GONE and not _has_ended(track, process), sight.monotonic)
+        # One that is stopped in turns, by whoever slows it down, gets on between two looks.
+        is_stopped = process.state == "stopped" and not has_moved
+        if track.stopped is None or process.cpu_s - track.stopped_cpu_s > _USED_S:
+            track.stopped, track.stopped_cpu_s = None, process.cpu_s
+        track.stopped = _since(track.stopped, is_stopped, sight.monotonic)
+        track.gone = _since(track.gone, has_died(process, track.pulse), sight.monotonic)
 
     def _excuse(self, tracks: list[_Track], sight: Sight) -> None:
         """While a rank is stopped all others wait for it: when it goes on, the time of all of them begins anew."""
-        is_stopped = any(track.stopped is not None for track in tracks)
+        is_stopped = any(self._stopped_s(track, sight) >= self._limits.stopped_s for track in tracks)
         for track in tracks:
             track.is_excused |= is_stopped
             if self._was_stopped and not is_stopped:
                 track.moved = sight.monotonic
         self._was_stopped = is_stopped
 
-    def _is_stopped(self, track: _Track, sight: Sight) -> bool:
-        return track.stopped is not None and sight.monotonic - track.stopped >= self._limits.stopped_s
+    def _stopped_s(self, track: _Track, sight: Sight) -> float:
+        return sight.monotonic - track.stopped if track.stopped is not None else 0.0
 
     def _standing(self, track: _Track, sight: Sight) -> Standing:
         held_s = sight.monotonic - track.moved
@@ -133,38 +148,11 @@ class Liveness:
             cores = max(0.0, process.cpu_s - track.cpu_s) / (sight.monotonic - track.cpu_at)
         return Standing(track.seen.rank, track.seen.host, track.pulse, held_s, process, cores)
 
-    def _report_stopped(self, track: _Track, sight: Sight) -> Finding:
-        standing = self._standing(track, sight)
-        process = track.seen.process
-        assert process is not None
-        assert track.stopped is not None
-        return Finding(
-            "stopped",
-            f"rank {standing.rank} (pid {process.pid}) is stopped by the operating system, in {_where(standing)}",
-            f"kill -CONT {process.pid} lets it go on; whoever sent SIGSTOP, a debugger or a job scheduler, can say why",
-            severity="critical",
-            cause="sigstop",
-            rank=standing.rank,
-            host=standing.host,
-            phase=standing.phase,
-            step=standing.step,
-            since=sight.time - (sight.monotonic - track.stopped),
-            witnesses=(Witness("process", True, "state stopped (T)"),),
-        )
-
-    def _report_dead(self, dead: list[_Track], tracks: list[_Track], sight: Sight) -> list[Finding]:
+    def _report_dead(self, dead: list[_Track], tracks: list[_Track], sight: Sight) -> Finding:
         first = min(track.gone for track in dead if track.gone is not None)
-        group = [track for track in dead if track.gone == first]
-        killed = [track for track in group if _is_violent(track.seen.process)]
-        guilty = killed or group
-        hosts: dict[str, list[_Track]] = defaultdict(list)
-        for track in tracks:
-            hosts[track.seen.host].append(track)
-        whole = [host for host, on_host in hosts.items() if all(track in guilty for track in on_host)]
-        if len(hosts) > 1 and len(whole) == 1 and len(guilty) > 1 and len(hosts[whole[0]]) == len(guilty):
-            return [_report_dead_host(whole[0], [self._standing(track, sight) for track in guilty])]
-        standings = [self._standing(track, sight) for track in guilty]
-        return [_report_dead_ranks(standings, sight.time - (sight.monotonic - first), len(tracks))]
+        group = [self._standing(track, sight) for track in dead if track.gone == first]
+        since = sight.time - (sight.monotonic - first)
+        return report_deaths(group, [self._standing(track, sight) for track in tracks], since)
 
     def _find_stall(self, standings: list[Standing], sight: Sight) -> list[Finding]:
         known = [standing for standing in standings if standing.pulse is not None]
@@ -176,7 +164,9 @@ class Liveness:
         behind = find_behind(standings)
         held_s = min(standing.held_s for standing in behind)
         limit_s = max(self.pace.limit(standing.phase) for standing in behind)
-        if held_s < limit_s:
+        # A limit is the time within which it is noticed: it began up to a look before it was seen, and the next look comes too late.
+        assert self._began is not None
+        if held_s + 2 * self._between_s < limit_s or sight.monotonic - self._began < _LEAST_S:
             return []
         return [self._report_stall(standings, behind, accuse(standings), held_s, sight)]
 
@@ -187,7 +177,7 @@ class Liveness:
         shown = guilty[0] if guilty else behind[0]
         limit = self.pace.explain_limit(behind[0].phase)
         if guilty:
-            what = f"the run stands still: {name_ranks(accused.ranks)} in {_where(shown)} for {shown.held_s:.1f} s"
+            what = f"the run stands still: {name_ranks(accused.ranks)} in {shown.where} for {shown.held_s:.1f} s"
             others = [standing for standing in standings if standing not in guilty]
             if others:
                 what += f"; waiting: {describe_places(others)}"
@@ -212,68 +202,3 @@ class Liveness:
 
 def _since(before: float | None, holds: bool, now: float) -> float | None:
     return (before if before is not None else now) if holds else None
-
-
-def _has_ended(track: _Track, process: ProcessSight) -> bool:
-    """A process that left as it should, after its last word."""
-    if process.exit_code is not None:
-        return process.exit_code == 0
-    return track.pulse is not None and track.pulse.phase == "end"
-
-
-def _is_violent(process: ProcessSight | None) -> bool:
-    """Whether it was killed, otherwise than by the SIGTERM or SIGINT with which the others are sent away."""
-    code = process.exit_code if process is not None else None
-    return code is not None and code < 0 and -code not in (signal.SIGTERM, signal.SIGINT)
-
-
-def _where(standing: Standing) -> str:
-    return f"{standing.phase} of step {standing.step}" if standing.pulse is not None else "its start"
-
-
-def _report_dead_ranks(standings: list[Standing], since: float, world_size: int) -> Finding:
-    first = standings[0]
-    code = first.process.exit_code if first.process is not None else None
-    cause, how = _explain_exit(code)
-    ranks = tuple(standing.rank for standing in standings)
-    return Finding(
-        "dead_rank",
-        f"{name_ranks(ranks)} of {world_size} {how}, in {_where(first)}",
-        f"read the end of logs/rank_{first.rank:05d}.log; dmesg tells whether the kernel killed it for its memory",
-        severity="critical",
-        cause=cause,
-        rank=ranks[0] if len(ranks) == 1 else None,
-        ranks=ranks if len(ranks) > 1 else (),
-        host=first.host if len({standing.host for standing in standings}) == 1 else None,
-        phase=first.phase,
-        step=first.step,
-        since=since,
-        witnesses=(Witness("process", True, how),),
-    )
-
-
-def _report_dead_host(host: str, standings: list[Standing]) -> Finding:
-    ranks = tuple(standing.rank for standing in standings)
-    return Finding(
-        "dead_host",
-        f"all ranks of host {host} have gone ({name_ranks(ranks)})",
-        f"look whether {host} answers at all, then at its kernel's log",
-        severity="critical",
-        ranks=ranks,
-        host=host,
-        step=standings[0].step,
-        phase=standings[0].phase,
-        witnesses=(Witness("process", True, "every process there has gone"),),
-    )
-
-
-def _explain_exit(code: int | None) -> tuple[str, str]:
-    if code is None:
-        return "gone", "has gone (its process is no longer there)"
-    if code >= 0:
-        return f"exit_{code}", f"ended with exit code {code}"
-    try:
-        name = signal.Signals(-code).name
-    except ValueError:
-        name = f"signal {-code}"
-    return name.lower(), f"was killed by {name}"

@@ -12,15 +12,15 @@ from statistics import median
 from paceline.diagnose.finding import Finding, Witness
 from paceline.diagnose.sight import Sight
 
-_PARTS = 6
+_PARTS = 4
 LEAST_GIB = 0.25
 LEAST_SHARE = 0.05
 """of what it was: growth that is less is none"""
-_LEAST_S = 15.0
+_LEAST_S = 7.0
 _EVERY_S = 1.0
-_JUDGED_S = 3.0
+_JUDGED_S = 1.0
 _KEPT = 180
-_FIRST_STEP = 5
+_FIRST_STEP = 20
 """before that, everybody's memory grows"""
 
 
@@ -39,7 +39,7 @@ class Growth:
 
 
 def fit_growth(places: Sequence[float], values_gib: Sequence[float]) -> Growth | None:
-    """Steady growth, if it is that: each sixth of the time is above the one before it, and none of them makes up for the others.
+    """Steady growth, if it is that: each quarter of the time is above the one before it, and none of them makes up for the others.
 
     A warm-up that levels off, a sawtooth and a single jump are not.
     """

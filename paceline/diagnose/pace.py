@@ -14,8 +14,8 @@ from paceline.telemetry.pulse import Pulse
 
 _KEPT = 512
 """durations of a phase, the newest ones; of fewer than a hundred the 99th percentile is the longest"""
-_SURE = 5
-"""visits of a rare phase from which on its longest duration is trusted as it is"""
+_KNOWN, _SURE = 3, 5
+"""visits of a rare phase from which on its longest duration counts at all, and is trusted as it is"""
 
 
 @dataclass
@@ -65,19 +65,23 @@ class Pace:
         if p99 is None:
             return first
         learned = max(self._limits.stall_floor_s, self._limits.stall_factor * p99 * self._caution(phase))
-        return max(first, learned) if phase in NEVER_LEARNED else learned
+        return learned if self._is_known(phase) else max(first, learned)
 
     def explain_limit(self, phase: str) -> str:
         """Where the limit comes from, for a person."""
         limit, p99 = self.limit(phase), self.p99(phase)
         if p99 is None:
             return f"{limit:.0f} s, for a first {phase}"
-        if phase in NEVER_LEARNED or limit <= self._limits.stall_floor_s:
+        if not self._is_known(phase) or limit <= self._limits.stall_floor_s:
             return f"{limit:.3g} s (99 % of {phase} take less than {p99:.3g} s)"
         return f"{limit:.3g} s, {limit / p99:.3g} × the 99th percentile of {phase} ({p99:.3g} s)"
 
+    def _is_known(self, phase: str) -> bool:
+        """Whether its history says anything about the next one: a first save may have had nothing to save."""
+        return phase not in NEVER_LEARNED and (phase not in RARE or self._histories[phase].visits >= _KNOWN)
+
     def _caution(self, phase: str) -> float:
-        """One evaluation tells little about the next: three times as much is allowed after one, less with each that follows."""
+        """Three evaluations do not tell everything about the next: more is allowed, less with each that follows."""
         visits = self._histories[phase].visits
         return 1 + 2 / visits if phase in RARE and visits < _SURE else 1.0
 

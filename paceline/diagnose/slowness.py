@@ -9,7 +9,7 @@ from paceline.diagnose.finding import Finding, Witness
 from paceline.diagnose.sight import Sight
 from paceline.telemetry.pulse import Pulse
 
-FACTOR = 2.0
+FACTOR = 3.0
 """steps that take so many times as long as before are slow"""
 _PHASES = ("data", "forward", "backward", "optimizer", "step")
 _WINDOW_S = 5.0

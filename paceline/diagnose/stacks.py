@@ -89,7 +89,8 @@ def parse_main_thread(text: str) -> list[Frame]:
 def weigh_stacks(finding: Finding, clusters: Sequence[Cluster]) -> Finding:
     """The finding with what the stacks say: who is odd, and at which line.
 
-    A rank that was named by its pulse stays named, unless it waits in a collective and exactly one other does not.
+    A rank that was named by its pulse stays named, unless it waits in a collective and exactly one other does not. Where nobody was named
+    and all wait, the odd one waits in another collective than the others.
     """
     odd = next((cluster for cluster in clusters if cluster.is_odd), None)
     if odd is None:
@@ -102,7 +103,8 @@ def weigh_stacks(finding: Finding, clusters: Sequence[Cluster]) -> Finding:
         witness = Witness("stacks", True, said)
         return replace(finding, what=f"{finding.what}; it is in {odd.place}", witnesses=(*finding.witnesses, witness))
     accused = next((cluster for cluster in clusters if finding.rank in cluster.ranks), None)
-    is_better = not odd.waits and len(odd.ranks) == 1 and (accused is None or accused.waits)
+    all_wait = odd.waits and all(cluster.waits for cluster in clusters if cluster.frames)
+    is_better = len(odd.ranks) == 1 and (accused is None or (accused.waits and not odd.waits))
     if finding.kind != "stall" or not is_better or finding.ranks:
         return replace(finding, witnesses=(*finding.witnesses, Witness("stacks", False, said)))
     before = tuple(replace(witness, agrees=False) for witness in finding.witnesses)
@@ -110,6 +112,7 @@ def weigh_stacks(finding: Finding, clusters: Sequence[Cluster]) -> Finding:
         finding,
         what=f"{finding.what}; by its stack rank {odd.ranks[0]} holds the others up: it is in {odd.place}",
         rank=odd.ranks[0],
+        cause="collective" if all_wait else finding.cause,
         witnesses=(*before, Witness("stacks", True, said)),
     )
 

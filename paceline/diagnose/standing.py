@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from paceline.diagnose.sight import ProcessSight
@@ -13,10 +14,12 @@ _BETWEEN = 5
 
 WAITING = frozenset({"backward", "optimizer", "log", "check", "evaluate", "checkpoint", "step", "end"})
 """phases in which a healthy rank may wait for the others"""
-BUSY = 0.6
-"""cores; a rank that computes uses one, at least"""
+BUSY = 0.2
+"""cores; a rank that computes uses one, if the machine has one to spare"""
 IDLE = 0.3
 """cores; a rank that waits for a socket uses next to nothing"""
+FEWER = 0.25
+"""a rank that waits uses at most this share of what one that computes does"""
 
 
 @dataclass(frozen=True)
@@ -47,20 +50,28 @@ class Standing:
         return self.pulse.phase if self.pulse is not None else "start"
 
     @property
-    def step(self) -> int | None:
-        return self.pulse.step if self.pulse is not None else None
+    def where(self) -> str:
+        return f"{self.phase} of step {self.step}" if self.pulse is not None else "its start"
 
     @property
-    def is_busy(self) -> bool:
-        return self.cores is not None and self.cores >= BUSY
+    def step(self) -> int | None:
+        return self.pulse.step if self.pulse is not None else None
 
     @property
     def is_idle(self) -> bool:
         return self.cores is not None and self.cores <= IDLE
 
     def describe(self) -> str:
-        where = f"{self.phase} of step {self.pulse.step}" if self.pulse is not None else "no sign of life yet"
-        return f"rank {self.rank}: {where} for {self.held_s:.1f} s"
+        return f"rank {self.rank}: {self.where} for {self.held_s:.1f} s"
+
+
+def find_worker(standings: Sequence[Standing]) -> Standing | None:
+    """The only one that computes, while all others wait."""
+    known = [(standing.cores, standing) for standing in standings if standing.cores is not None]
+    if len(known) < 2 or len(known) < len(standings):
+        return None
+    (most, worker), *others = sorted(known, key=lambda pair: -pair[0])
+    return worker if most >= BUSY and all(cores <= FEWER * most for cores, _ in others) else None
 
 
 def describe_places(standings: list[Standing]) -> str:

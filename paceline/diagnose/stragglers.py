@@ -1,11 +1,11 @@
 """Which rank slows the others down: the one that waits least, step after step.
 
 A step takes equally long on all ranks, because all-reduce makes them wait for each other; what differs is how long each of them waits.
-From one sight to the next (a block of a few steps) a rank's excess is how much less it waited than the median of the others, as a share
-of the step. A block speaks against a rank if its excess is over 4 %, and the louder the
-more it is above this run's own noise. In a clean run loud blocks are rare; of a straggler nearly all are loud. The evidence is the
-likelihood ratio of the two, summed over every block at which the trouble may have begun, with weights that add up to one: such a sum
-exceeds 1/a with a probability of at most a, however long the run is looked at (Ville's inequality), as far as blocks are independent.
+A rank's excess is how much less it waited than the median of the others, as a share of the step; of a block of five steps the median
+counts, so that a pause says nothing. A block speaks against a rank if its excess is over 4 %, and the louder the more it is above this run's
+own noise. In a clean run loud blocks are rare; of a straggler nearly all are loud. The evidence is the likelihood ratio of the two, summed
+over every block at which the trouble may have begun, with weights that add up to one: such a sum exceeds 1/a with a probability of at most
+a, however long the run is looked at (Ville's inequality), as far as blocks are independent.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median
 
-from paceline.diagnose.blocks import STEP_PHASES, Block, Noise, compare, has_block
+from paceline.diagnose.blocks import STEP_PHASES, Block, Collector, Noise
 from paceline.diagnose.finding import Finding, Witness
 from paceline.diagnose.sight import Sight
 from paceline.diagnose.standing import name_ranks
@@ -31,11 +31,12 @@ _P_CLEAN = (0.18, 0.05, 0.02)
 _P_STRAGGLER = (0.92, 0.72, 0.42)
 """how often at least so much happens: in a clean run (or as often as it does to the other ranks of this run), and to a straggler"""
 _KEPT = 80
-_PAUSE = 0.15
-"""a block that is longer by this share than the median of the last ones holds a pause, of whatever rank: it says nothing about pace"""
-_TYPICAL = 5
+_RANK_S = 1 / 64
+"""of a second between two blocks, for each rank: many ranks need more time to compare, and have more to tell"""
 _LEAST_STEPS = 25
-"""that have to speak against a rank: who is slow once is no straggler"""
+_NOISY_STEPS = 200
+"""steps that have to speak against a rank, and how many more for a noise of the size of a step: who is slow once is no straggler, and on
+a loaded machine everybody is, now and then, for a while"""
 _CAP = 50.0
 """times the threshold: a rank that has recovered is forgiven after a few blocks"""
 _CURES = {
@@ -66,10 +67,6 @@ class _Suspect:
         self.blocks = self.blocks + 1 if is_doubtful else 0
         self.steps = self.steps + steps if is_doubtful else 0
 
-    def count(self, level: int) -> None:
-        for reached in range(level):
-            self.reached[reached] += 1
-
 
 class Stragglers:
     """Follows how long each rank waits for the others."""
@@ -77,7 +74,8 @@ class Stragglers:
     def __init__(self, error: float = ERROR) -> None:
         self._error = error
         self._attempt: int | None = None
-        self._begun: Mapping[int, Pulse] = {}
+        self._compared = 0.0
+        self._hosts: dict[int, str] = {}
         self._restart({})
 
     def see(self, sight: Sight) -> list[Finding]:
@@ -87,34 +85,28 @@ class Stragglers:
             for seen in sight.ranks
             if seen.pulse is not None and seen.pulse.attempt == sight.attempt and seen.pulse.step > 0
         }
-        if sight.attempt != self._attempt or pulses.keys() != self._begun.keys():
-            is_same = sight.attempt == self._attempt and pulses.keys() < self._begun.keys()
+        if sight.attempt != self._attempt or pulses.keys() != self._suspects.keys():
+            is_same = sight.attempt == self._attempt and pulses.keys() < self._suspects.keys()
             if not is_same:  # a reading that failed once says nothing; another set of ranks is another comparison
                 self._attempt = sight.attempt
                 self._restart(pulses)
-            return self._findings({})
-        hosts = {seen.rank: seen.host for seen in sight.ranks}
-        if len(pulses) >= 2 and all(has_block(self._begun[rank], now) for rank, now in pulses.items()):
-            block = compare(self._begun, pulses)
-            self._begun = pulses
-            if block is not None:
+            return self._findings()
+        self._hosts = {seen.rank: seen.host for seen in sight.ranks}
+        if len(pulses) >= 2 and sight.monotonic - self._compared >= _RANK_S * len(pulses):
+            self._compared = sight.monotonic
+            for block in self._collector.add(pulses):
                 self._weigh(block)
-        return self._findings(hosts)
+        return self._findings()
 
     def _restart(self, pulses: Mapping[int, Pulse]) -> None:
-        self._begun = dict(pulses)
+        self._collector = Collector(pulses)
         self._noise = Noise()
-        self._lasted: deque[float] = deque(maxlen=_TYPICAL - 1)
         self._blocks: deque[Block] = deque(maxlen=_KEPT)
         self._num_blocks = 0
         self._suspects = {rank: _Suspect() for rank in pulses}
-        self._hosts: dict[int, str] = {}
+        self._reached = [0] * len(_LEVELS)
 
     def _weigh(self, block: Block) -> None:
-        typical_ms = median([*self._lasted, block.step_ms])
-        self._lasted.append(block.step_ms)
-        if block.step_ms > (1 + _PAUSE) * typical_ms:
-            return
         noise = self._noise.size
         self._blocks.append(block)
         self._noise.add(block)
@@ -127,14 +119,16 @@ class Stragglers:
             ratio = _likelihood_ratio(level, self._clean_rates(rank))
             self._suspects[rank].add((ratio, weight, _CAP * self._threshold), block.steps)
         for rank, level in levels.items():
-            self._suspects[rank].count(level)
+            for reached in range(level):
+                self._suspects[rank].reached[reached] += 1
+                self._reached[reached] += 1
 
     def _clean_rates(self, rank: int) -> list[float]:
         """How often at least each level comes about without a straggler: as assumed, or as seen of the other ranks of this run."""
-        others = [suspect for other, suspect in self._suspects.items() if other != rank]
-        rates: list[float] = []
+        num = self._num_blocks * (len(self._suspects) - 1)
+        own, rates = self._suspects[rank].reached, list[float]()
         for level, assumed in enumerate(_P_CLEAN):
-            seen = sum(suspect.reached[level] for suspect in others) / (self._num_blocks * len(others))
+            seen = (self._reached[level] - own[level]) / num
             rates.append(min(max(assumed, seen), rates[-1] * 0.7 if rates else 0.5))
         return rates
 
@@ -142,12 +136,12 @@ class Stragglers:
     def _threshold(self) -> float:
         return max(1, len(self._suspects)) / self._error
 
-    def _findings(self, hosts: Mapping[int, str]) -> list[Finding]:
-        self._hosts |= hosts
+    def _findings(self) -> list[Finding]:
+        least_steps = _LEAST_STEPS + _NOISY_STEPS * (self._noise.size or 0.0)
         guilty = [
             rank
             for rank, suspect in self._suspects.items()
-            if suspect.evidence >= self._threshold and suspect.steps >= _LEAST_STEPS
+            if suspect.evidence >= self._threshold and suspect.steps >= least_steps
         ]
         if not guilty:
             return []
@@ -232,7 +226,7 @@ def _sum_up(ranks: Sequence[int], recent: Sequence[Block]) -> tuple[float, float
     excess = median(median(block.excess[rank] for block in recent) for rank in ranks)
     step_ms = median(block.step_ms for block in recent)
     lost = {
-        phase: median(median(block.lost_ms[rank][phase] for block in recent) for rank in ranks) for phase in STEP_PHASES
+        phase: median(median(block.lost_ms(rank, phase) for block in recent) for rank in ranks) for phase in STEP_PHASES
     }
     return excess, step_ms, lost
 

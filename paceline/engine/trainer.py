@@ -226,7 +226,10 @@ class Trainer:
         """The row of the steps since the last one, with the loss of this step; on a GPU it is written when the next step is under way."""
         self._pulse.beat(self.state.step, "log")
         is_untimed = self._profile.is_on
+        if self._announcer is not None:
+            self._announcer.register()
         if self._compilation is not None:
+            self._compilation.announce()
             self._compilation.give_up_together()
             is_untimed |= self._compilation.has_worked()
         window = self._timer.close_window()
@@ -295,7 +298,6 @@ class Trainer:
     def _save(self) -> None:
         """Counts as time of training, unless that has to wait for it."""
         self._write_row()
-        self._pulse.beat(self.state.step, "checkpoint")
         if not self._config.checkpoint.asynchronous:
             self._timer.pause()
         if self._config.checkpoint.enabled:

@@ -50,13 +50,18 @@ def main(argv: list[str]) -> int:
         return 0
     supervisor = Supervisor(layout, run, attempts[0], settings_from(json.loads(arguments.settings)), _tell)
     supervisor.wake_on(signals.descriptor)
-    while supervisor.is_running and os.getppid() == parent:
-        is_last = signals.is_over
-        supervisor.poll()
-        if is_last:
-            break
-        supervisor.wait()
-    supervisor.close()
+    try:
+        while supervisor.is_running and os.getppid() == parent:
+            is_last = signals.is_over
+            supervisor.poll()
+            if is_last:
+                break
+            supervisor.wait()
+        supervisor.close()
+    except Exception as error:
+        # The run does not need us; but somebody who counts on us has to know.
+        supervisor.give_up(error)
+        raise
     return 0
 
 

@@ -114,9 +114,10 @@ class Attendance:
             self._look_at_run()
 
     def wait(self) -> None:
-        watched = self._supervisor.watch if self._supervisor is not None else self._watch
-        assert watched is not None
-        watched.eye.wait(LOOK_EVERY_S)
+        if self._supervisor is not None:
+            self._supervisor.wait()
+        elif self._watch is not None:
+            self._watch.eye.wait(LOOK_EVERY_S)
 
     def take_lines(self) -> list[str]:
         """What is new and worth a line."""

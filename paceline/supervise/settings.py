@@ -34,6 +34,7 @@ class Settings:
             "compile": self.compile_limit_s,
             "evaluate": self.evaluate_limit_s,
             "checkpoint": self.checkpoint_limit_s,
+            "snapshot": self.checkpoint_limit_s,
         }
         return Limits(self.stall_floor_s, self.stall_factor, {**PHASE_LIMITS, **own})
 

@@ -10,17 +10,18 @@ holds when they are taken.
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from paceline.diagnose.finding import Finding
+from paceline.diagnose.finding import Finding, Witness
 from paceline.diagnose.order import order_causes
 from paceline.diagnose.sight import Sight
 from paceline.diagnose.stacks import cluster_stacks, weigh_stacks
-from paceline.errors import UsageError
+from paceline.errors import StorageError, UsageError
 from paceline.supervise.curves import Curves
 from paceline.supervise.ending import close_books
 from paceline.supervise.incident import Incident
@@ -35,12 +36,17 @@ from paceline.telemetry.run_file import SDK_RECIPE, Attempt, RunFile, load_run_f
 from paceline.telemetry.stop_request import read_stop_request, write_stop_request
 
 LOOK_EVERY_S = 0.25
+_CALM_EVERY_S = 0.5
+"""while all ranks get on: a process that ends wakes us anyway"""
 _RUN_EVERY_S = 1.0
 _AGAIN_S = 60.0
 """a finding that comes and goes is told once in this time"""
 _STANDS_STILL = ("stall", "stopped", "dead_rank", "dead_host")
 """kinds after which an attempt cannot go on by itself, and another one may"""
 _DEATHS = ("dead_rank", "dead_host")
+_SAID = tuple(f"exit_{code}" for code in (2, 3, 4, 6, 130))
+"""causes of a death after a word: our own worker ends with these, and has said why, to its launcher if not in the run directory"""
+_NO_ROOM_BYTES = 1 << 16
 
 Tell = Callable[[Mapping[str, Any]], None]
 
@@ -58,6 +64,7 @@ class Supervisor:
         self.findings: list[Finding] = []
         """what holds now"""
         self.incidents: list[Incident] = []
+        self._is_calm = False
         self._configured = settings
         self._layout = layout
         self._attempt = attempt
@@ -74,8 +81,10 @@ class Supervisor:
 
     def poll(self) -> None:
         """One look, and what follows from it."""
+        before = self.sight
         self.sight, found = self.watch.look()
-        everything = [*found, *self._curves.judge()]
+        self._is_calm = before is not None and _has_moved(before, self.sight)
+        everything = [*(self._explain_death(finding) for finding in found), *self._curves.judge()]
         self.findings = order_causes([finding for finding in everything if not self._is_excused(finding)])
         critical = [finding for finding in self.findings if finding.severity == "critical"]
         for finding in self.findings:
@@ -92,8 +101,9 @@ class Supervisor:
             self._end(self._open.pop(key))
         self._look_at_run()
 
-    def wait(self, seconds: float = LOOK_EVERY_S) -> None:
-        self.watch.eye.wait(seconds)
+    def wait(self, seconds: float | None = None) -> None:
+        """Until it is time to look again."""
+        self.watch.eye.wait(seconds if seconds is not None else _CALM_EVERY_S if self._is_calm else LOOK_EVERY_S)
 
     def wake_on(self, descriptor: int) -> None:
         self.watch.eye.wake_on(descriptor)
@@ -104,6 +114,11 @@ class Supervisor:
             self._end(incident)
         self._open.clear()
         self.watch.close()
+
+    def give_up(self, error: Exception) -> None:
+        """Something went wrong here that nobody foresaw: from now on the run is on its own, and says so."""
+        why = f"{type(error).__name__}: {error}; see {self._layout.supervisor_log.relative_to(self._layout.root)}"
+        self._write_event("warning", what="this attempt is no longer supervised", why=why)
 
     def _is_excused(self, finding: Finding) -> bool:
         """Ranks that end because they were asked to, or after one of them has said what went wrong, are no incident; nor is a loss
@@ -118,7 +133,28 @@ class Supervisor:
                 self._has_failed = True
         if any(incident.action in ("killed", "restarted") for incident in self.incidents):
             return True
+        if self._is_ours and finding.cause in _SAID:
+            return True
         return self._has_failed or read_stop_request(self._layout.stop_request, self._attempt.attempt) is not None
+
+    def _explain_death(self, finding: Finding) -> Finding:
+        """A rank that ends on a full disk cannot say so there: it ends with an exit code of ours, and the disk says the rest."""
+        if finding.kind != "dead_rank" or finding.cause != f"exit_{StorageError.exit_code}" or not self._is_ours:
+            return finding
+        room = os.statvfs(self._layout.root)
+        if room.f_bavail * room.f_frsize >= _NO_ROOM_BYTES:
+            return finding
+        return replace(
+            finding,
+            kind="disk_full",
+            cause="disk_full",
+            what=f"the disk of the run directory is full: {finding.what}",
+            do="free some space there, or choose another place with --out DIR; the same command goes on",
+            witnesses=(
+                *finding.witnesses,
+                Witness("kernel", True, f"{room.f_bavail * room.f_frsize:,} bytes are free"),
+            ),
+        )
 
     def _note(self, finding: Finding) -> None:
         now = time.monotonic()
@@ -148,8 +184,8 @@ class Supervisor:
 
     def _go_on(self, incident: Incident, finding: Finding) -> None:
         """It still holds, and its stacks are there: the policy acts."""
-        if incident.action != "none" or self.settings.policy == "note":
-            return
+        if incident.action != "none" or self.settings.policy == "note" or finding.kind == "disk_full":
+            return  # who has no room left ends by itself
         assert self.sight is not None
         held_s = self.sight.monotonic - incident.sight.monotonic
         if finding.kind != "stall" and held_s < self.settings.stall_floor_s:
@@ -227,6 +263,12 @@ class Supervisor:
 def describe(incident: Incident) -> str:
     """Why an attempt was ended, in one line."""
     return f"halted by its supervisor: {incident.finding.what} ({incident.place})"
+
+
+def _has_moved(before: Sight, now: Sight) -> bool:
+    """Every rank, and there is none without a pulse."""
+    pairs = zip(before.ranks, now.ranks, strict=False)
+    return all(after.pulse is not None and after.pulse is not earlier.pulse for earlier, after in pairs)
 
 
 def _key(finding: Finding) -> object:

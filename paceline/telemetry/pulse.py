@@ -34,9 +34,11 @@ PHASES = (
     "compile",
     "step",
     "profile",
+    "snapshot",
 )
 """What a rank can be doing; the index is what the record holds, so new ones are added at the end. `step`: somewhere in
-a step, of a loop that does not tell its phases."""
+a step, of a loop that does not tell its phases. `snapshot`: copies what a checkpoint will hold; `checkpoint`: writes it, or
+waits until it is written."""
 
 _SHARED_MEMORY = Path("/dev/shm")
 _NAME = re.compile(r"paceline-\w+-\d+")
@@ -45,14 +47,17 @@ _VERSION = 2
 _HEAD = struct.Struct("<IIiii4x")  # magic, version, pid, rank, attempt
 _SEQUENCE = struct.Struct("<q")
 _MOST_PHASES = 24
-# step, phase, steps begun by this process, since (unix time), collectives enqueued, completed, waits, waited (ms), seconds in each phase
-_BODY = struct.Struct(f"<qiIdqqqd{_MOST_PHASES}d")
+_RECENT = 64
+# step, phase, steps begun by this process, since (unix time), collectives enqueued, completed, waits, waited (ms), seconds in each phase,
+# the last waits (ms): the n-th is at place n modulo 64
+_BODY = struct.Struct(f"<qiIdqqqd{_MOST_PHASES}d{_RECENT}d")
 _MOVING = struct.Struct("<qiIdqq")  # what every beat says; the rest changes by single words
 _BODY_START = _HEAD.size + _SEQUENCE.size
 _SEQUENCE_WORD = _HEAD.size // _SEQUENCE.size
 _ENQUEUED_WORD = (_BODY_START + 24) // 8
 _WAITS_WORD = _ENQUEUED_WORD + 2
 _SPENT_WORD = _WAITS_WORD + 2
+_RECENT_WORD = _SPENT_WORD + _MOST_PHASES
 _COUNTS = slice(_ENQUEUED_WORD * 8, _WAITS_WORD * 8)  # collectives: they change without a new sequence number
 _SIZE = 4096
 _READS = 50
@@ -76,9 +81,11 @@ class Pulse:
     waited_ms: float = 0.0
     """in all of these together"""
     spent_s: Mapping[str, float] = field(default_factory=dict)
-    """time in each phase that it has been in, up to `since`, by the host's clock"""
+    """time in each phase that it has been in, up to `since`, by the host's clock; of `checkpoint` also what was written meanwhile"""
     steps: int = 0
     """steps that its process has begun: over these `spent_s` has added up, whatever step it resumed at"""
+    recent_ms: tuple[float, ...] = ()
+    """the last of its waits, the newest last: whoever looks now and then still sees every step"""
 
 
 def create_pulse_directory(run_id: str, attempt: int) -> Path:
@@ -163,6 +170,14 @@ class PulseWriter:
         self.waited_ms += waited_ms
         self._words[_SEQUENCE_WORD] = self._sequence + 1
         self._words[_WAITS_WORD], self._numbers[_WAITS_WORD + 1] = self.waits, self.waited_ms
+        self._numbers[_RECENT_WORD + (self.waits - 1) % _RECENT] = waited_ms
+        self._sequence += 2
+        self._words[_SEQUENCE_WORD] = self._sequence
+
+    def spend(self, phase: str, seconds: float) -> None:
+        """So long something of this phase took beside the training, which the training may have to wait for another time."""
+        self._words[_SEQUENCE_WORD] = self._sequence + 1
+        self._numbers[_SPENT_WORD + _PHASE_INDEX[phase]] += seconds
         self._sequence += 2
         self._words[_SEQUENCE_WORD] = self._sequence
 
@@ -209,10 +224,12 @@ class PulseReader:
 
 
 def _pulse(pid: int, rank: int, attempt: int, data: bytes) -> Pulse:
-    step, phase, steps, since, enqueued, completed, waits, waited_ms, *spent = _BODY.unpack_from(data, _BODY_START)
+    step, phase, steps, since, enqueued, completed, waits, waited_ms, *rest = _BODY.unpack_from(data, _BODY_START)
     name = PHASES[phase] if 0 <= phase < len(PHASES) else "unknown"
-    spent_s = {known: seconds for known, seconds in zip(PHASES, spent, strict=False) if seconds}
-    return Pulse(rank, pid, attempt, step, name, since, enqueued, completed, waits, waited_ms, spent_s, steps)
+    spent_s = {known: seconds for known, seconds in zip(PHASES, rest, strict=False) if seconds}
+    newest = _MOST_PHASES + waits % _RECENT
+    recent = tuple(rest[newest:] + rest[_MOST_PHASES:newest])[-min(waits, _RECENT) :] if waits > 0 else ()
+    return Pulse(rank, pid, attempt, step, name, since, enqueued, completed, waits, waited_ms, spent_s, steps, recent)
 
 
 def read_pulse(directory: Path, rank: int) -> Pulse | None:

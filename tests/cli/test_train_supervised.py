@@ -20,6 +20,7 @@ AGENT = """
 import os, signal, sys, time
 from pathlib import Path
 from paceline.telemetry.events import EventLog
+from paceline.telemetry.heartbeat import BeatWriter
 from paceline.telemetry.layout import RunLayout
 from paceline.telemetry.pulse import PulseWriter
 from paceline.telemetry.run_file import load_run_file
@@ -34,6 +35,7 @@ for rank in (0, 1):
     pids.append(os.fork())
     if pids[-1] == 0:
         pulse, events = PulseWriter(pulses, rank, attempt), EventLog(layout.events, f"rank {rank}", attempt)
+        BeatWriter(layout.heartbeat(rank), rank, attempt).write({"step": 0, "phase": "start"})
         with open(layout.root / "pids", "a") as file:
             file.write(f"{os.getpid()} ")
         if rank == 0:
@@ -69,7 +71,7 @@ def stuck_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
 
 
 def train(root: Path, *more: str) -> int:
-    arguments = ["train", "sasrec", "--nproc", "2", "--gpus", "", "--out", str(root), "supervise.stall_floor_s=1"]
+    arguments = ["train", "sasrec", "--nproc", "2", "--gpus", "", "--out", str(root), "supervise.stall_floor_s=0.6"]
     return run_command([*arguments, *more])
 
 

@@ -75,7 +75,8 @@ def simulate(world: World, seed: int) -> tuple[list[tuple[int, Finding]], list[F
         pulses = [
             Pulse(
                 rank, 1, 1, int(count) + 1, "forward", 0.0, 0, 0, int(count), float(waited[count, rank]),
-                {phase: float(table[count, rank]) for phase, table in spent.items()},
+                {phase: float(table[count, rank]) for phase, table in spent.items()}, int(count),
+                tuple(waits_ms[max(0, count - 64) : count, rank].tolist()),
             )
             for rank, count in enumerate(counts)
         ]  # fmt: skip

@@ -30,7 +30,7 @@ def test_the_rank_that_is_behind_is_named_within_the_floor(phase: str) -> None:
     assert found.since == pytest.approx(START + 1.0)
     assert found.host == "a"
     assert after is not None
-    assert 5 <= after <= 5.5
+    assert 4.25 <= after <= 4.75  # told before 5 s are over
 
 
 def test_the_limit_follows_the_pace_of_the_phase() -> None:
@@ -40,7 +40,7 @@ def test_the_limit_follows_the_pace_of_the_phase() -> None:
     (found,), after = run.watch(liveness, 100)
     assert found.rank == 1
     assert after is not None
-    assert 15 <= after <= 15.5  # 5 × the 3 s of its forward
+    assert 14.25 <= after <= 15  # 5 × the 3 s of its forward
     assert "5 × the 99th percentile of forward (3 s)" in found.what
 
 
@@ -65,10 +65,10 @@ def test_a_rank_alone_in_a_phase_of_its_own_has_time(phase: str, limit_s: float)
     (found,), after = run.watch(liveness, 2000)
     assert (found.kind, found.rank, found.phase) == ("stall", 0, phase)
     assert after is not None
-    assert limit_s <= after <= limit_s + 0.5
+    assert limit_s - 1 <= after <= limit_s
 
 
-def test_one_evaluation_says_little_about_the_next_and_five_say_more() -> None:
+def test_one_or_two_evaluations_say_nothing_about_the_next_and_five_do() -> None:
     run, liveness = started()
     limits = []
     for step in range(21, 27):
@@ -77,8 +77,7 @@ def test_one_evaluation_says_little_about_the_next_and_five_say_more() -> None:
         run.everybody(step + 1, "data")
         assert liveness.see(run.sight()) == []
         limits.append(liveness.pace.limit("evaluate"))
-    assert limits[0] == pytest.approx(150)
-    assert limits[-1] == pytest.approx(50)
+    assert limits == pytest.approx([1200, 1200, 50 * (1 + 2 / 3), 75, 50, 50])
     assert liveness.pace.limit("compile") == 1800
 
 
@@ -125,7 +124,8 @@ def test_between_steps_collectives_tell_who_is_behind() -> None:
     run, liveness = started()
     run.move(0, 20, "checkpoint", collectives_enqueued=40)
     run.move([1, 2], 20, "evaluate", collectives_enqueued=42)
-    liveness.pace.learn(run.pulses[0], replace(run.pulses[0], spent_s={"checkpoint": 0.1}), 0.0)
+    for step in range(3):
+        liveness.pace.learn(run.pulses[0], replace(run.pulses[0], step=step, spent_s={"checkpoint": 0.1}), 0.0)
     (found,), _ = run.watch(liveness, 60)
     assert (found.rank, found.phase) == (0, "checkpoint")
 
@@ -139,7 +139,7 @@ def test_a_stopped_process_outranks_everything_and_going_on_is_no_stall() -> Non
     assert names(found) == {"stopped": 2}
     assert "kill -CONT 1002" in found[0].do
     assert after is not None
-    assert after <= 1.5
+    assert after <= 2
     run.wait(60)
     assert names(liveness.see(run.sight())) == {"stopped": 2}
     run.become(2, "running")
@@ -149,6 +149,20 @@ def test_a_stopped_process_outranks_everything_and_going_on_is_no_stall() -> Non
     run.everybody(22, "data")
     assert liveness.see(run.sight()) == []
     assert liveness.pace.limit("backward") == 5.0  # the minute that they waited is no part of the pace
+
+
+def test_a_rank_that_is_stopped_in_turns_is_slowed_down_and_not_stopped() -> None:
+    run, liveness = started()
+    for step in range(21, 60):
+        run.everybody(step, "forward")
+        run.cores[1] = 0.5
+        run.wait()
+        run.become(1, "stopped")
+        assert liveness.see(run.sight()) == []
+    run.move([0, 2], 60, "backward")
+    for _ in range(16):  # nor is one that is slow enough to be in one place for seconds
+        run.wait()
+        assert liveness.see(run.sight()) == []
 
 
 def test_a_dead_rank_is_named_at_once_and_its_victims_are_not() -> None:
@@ -210,11 +224,21 @@ def test_who_comes_late_takes_the_ranks_word_for_how_long() -> None:
     assert found.numbers["held_s"] == pytest.approx(41.5)
 
 
+def test_a_clock_that_jumped_before_somebody_came_is_no_stall() -> None:
+    run, liveness = Made(2), Liveness(Limits())
+    run.train(20, None, 0.05)
+    run.jump_s = 7200  # after the last beats
+    liveness.begin(run.sight())
+    assert liveness.see(run.sight()) == []
+    run.wait()
+    assert run.train(40, liveness, 0.05) == []
+
+
 def test_a_rank_that_never_appears_is_late_only_while_the_others_wait_for_it() -> None:
     run, liveness = Made(3), Liveness(Limits())
     run.pulses[2] = run.processes[2] = None
     (found,), after = run.watch(liveness, 1000)
-    assert (found.kind, found.rank, after) == ("stall", 2, 600.25)
+    assert (found.kind, found.rank, after) == ("stall", 2, 599.75)
     run, liveness = Made(3), Liveness(Limits())
     run.pulses[2] = run.processes[2] = None  # on a host that is not seen from here
     for _ in range(20):

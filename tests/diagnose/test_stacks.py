@@ -87,3 +87,13 @@ def test_stacks_confirm_name_or_correct_the_culprit() -> None:
     assert (corrected.rank, [each.agrees for each in corrected.witnesses]) == (2, [False, True])
     same = weigh_stacks(stall(1), cluster_stacks({0: WAITING, 1: WAITING}))
     assert (same.rank, same.witnesses[-1].agrees) == (1, False)
+
+
+def test_where_all_wait_the_odd_one_is_in_another_collective() -> None:
+    wait = 'Current thread 0x1 (most recent call first):\n  File "/x/torch/distributed/distributed_c10d.py", line {} in {}\n'
+    texts = {0: wait.format(1, "all_reduce"), 1: wait.format(2, "barrier"), 2: wait.format(1, "all_reduce")}
+    named = weigh_stacks(stall(None), cluster_stacks(texts))
+    assert (named.rank, named.cause) == (1, "collective")
+    assert weigh_stacks(stall(0), cluster_stacks(texts)).rank == 0
+    two = {rank: texts[rank] for rank in (0, 1)}
+    assert weigh_stacks(stall(None), cluster_stacks(two)).rank is None  # two against nobody

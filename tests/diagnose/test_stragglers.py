@@ -19,14 +19,15 @@ CLEAN = [
     World(world_size=4, step_ms=200, num_steps=200),
     World(world_size=2, step_ms=5, num_steps=2000),
     World(world_size=2, jitter=0.12, pauses=0.03),
+    World(world_size=4, jitter=0.15, pauses=0.05),
     World(world_size=3, jitter=0.02, pauses=0.0),
 ]
 POWER = [
-    World(world_size=2, slow=(1,), excess=0.10, phase="data", num_steps=220),
-    World(world_size=4, slow=(3,), excess=0.10, phase="forward", num_steps=220),
-    World(world_size=4, slow=(0,), excess=0.10, phase="backward", step_ms=200, num_steps=220),
-    World(world_size=3, slow=(2,), excess=0.25, phase="data", num_steps=220),
-    World(world_size=2, slow=(0,), excess=1.00, phase="forward", num_steps=220),
+    World(world_size=2, slow=(1,), excess=0.10, phase="data", num_steps=320),
+    World(world_size=4, slow=(3,), excess=0.10, phase="forward", num_steps=320),
+    World(world_size=4, slow=(0,), excess=0.10, phase="backward", step_ms=200, num_steps=320),
+    World(world_size=3, slow=(2,), excess=0.25, phase="data", num_steps=320),
+    World(world_size=2, slow=(0,), excess=1.00, phase="forward", num_steps=320),
 ]
 
 

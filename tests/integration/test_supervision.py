@@ -63,7 +63,7 @@ def reference(zygote, tmp_path_factory: pytest.TempPathFactory) -> Run:
 @pytest.mark.timeout(180)
 def test_a_stopped_rank_is_named_halted_and_the_run_goes_on_bit_for_bit(start_ranks, paceline, reference: Run) -> None:
     """Under a launcher that is not ours, watched with --halt-on-stall."""
-    started: Started = start_ranks(3, *THREE, plant="sleep:seconds=0.1")
+    started: Started = start_ranks(3, *THREE, "supervise.stall_floor_s=2", plant="sleep:seconds=0.1")
     wait_for_step(started.root, 0, 3)
     watch = paceline("watch", str(started.root), "--halt-on-stall")
     wait_until(lambda: (started.root / ".supervisor.lock").exists(), "a supervisor")
@@ -128,7 +128,7 @@ def test_a_stopped_rank_is_named_halted_and_the_run_goes_on_bit_for_bit(start_ra
 @pytest.mark.timeout(120)
 def test_a_rank_that_never_gets_its_data_is_named(start_ranks, paceline) -> None:
     """An endless loop in Python: the others wait for it in backward."""
-    started: Started = start_ranks(2, "train.max_steps=2000", plant="spin:rank=1,step=30")
+    started: Started = start_ranks(2, "train.max_steps=2000", "supervise.stall_floor_s=2", plant="spin:rank=1,step=30")
     wait_for_step(started.root, 0, 2)
     watch = paceline("watch", str(started.root), "--halt-on-stall")
     code, out, err = watch.finish()
@@ -150,8 +150,9 @@ def test_a_killed_rank_is_a_dead_one_and_long_pauses_are_nothing(start_ranks, pa
         "train.max_steps=60",
         "evaluate.every_steps=20",
         "evaluate.block=16",
-        "supervise.stall_floor_s=1",
-        plant="pauses:seconds=1.5,kill_rank=1,kill_step=50",
+        "checkpoint.every_steps=15",
+        "supervise.stall_floor_s=0.5",
+        plant="pauses:seconds=1.2,kill_rank=1,kill_step=50",
     )
     wait_for_step(started.root, 0, 1)
     watch = paceline("watch", str(started.root))
@@ -215,3 +216,42 @@ def test_the_whole_command_brings_a_stalled_run_back(paceline, tmp_path: Path, r
     assert [attempt.state for attempt in run.run.attempts] == ["failed", "finished"]
     assert [report["action"] for report in incidents(root)] == ["restarted"]
     assert_same_bits(run, reference)
+
+
+LOOP = """
+import sys, time
+from paceline import start_run
+
+def hang():
+    while True:
+        time.sleep(0.1)
+
+run = start_run(sys.argv[1], config={"lr": 0.1}, total_steps=100)
+for step in range(1, 100):
+    with run.phase("data"):
+        time.sleep(0.02)
+        if step == 60:
+            hang()
+    run.step(loss=1.0)
+"""
+
+
+@pytest.mark.timeout(90)
+def test_a_loop_with_the_sdk_is_supervised_by_a_watcher(paceline, tmp_path: Path) -> None:
+    root = tmp_path / "run"
+    with subprocess.Popen([sys.executable, "-c", LOOP, str(root)]) as loop:
+        wait_for_step(root, 0, 5)
+        watch = paceline("watch", str(root), "--halt-on-stall", "--json")
+        code, out, err = watch.finish()
+        assert code == 5, (out, err)
+        assert loop.wait(20) == -9
+    glances = [json.loads(line) for line in out.splitlines()]
+    assert any(glance["findings"] for glance in glances)
+    (report,) = incidents(root)
+    assert (report["finding"]["kind"], report["finding"]["rank"], report["finding"]["phase"]) == ("stall", 0, "data")
+    assert "hang" in (root / "incidents" / "0001-stall-rank0" / "stacks" / "rank_00000.txt").read_text()
+    assert load_run_file(root).state == "failed"
+    ended = paceline("watch", str(root))
+    code, out, err = ended.finish()
+    assert (code, err) == (0, "")
+    assert out.startswith("not running: failed at step 60 (halted by its supervisor: ")

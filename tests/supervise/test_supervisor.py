@@ -10,10 +10,12 @@ import tempfile
 import time
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from paceline.files import Lock, read_json
+from paceline.supervise.attendance import Attendance
 from paceline.supervise.settings import Settings
 from paceline.supervise.supervisor import Supervisor
 from paceline.telemetry.events import EventLog
@@ -79,6 +81,32 @@ def test_an_incident_ends_by_itself_when_the_rank_goes_on(fake_run, supervise) -
 
 
 @pytest.mark.timeout(60)
+def test_a_watcher_may_wish_for_another_policy(fake_run, supervise) -> None:
+    """`paceline watch --halt-on-stall` beside a supervisor that only notes."""
+    run = fake_run(2)
+    run.start(0, WAIT)
+    run.start(1, HANG)
+    supervisor = supervise(run, replace(HALT, policy="note"))
+    watch(supervisor, lambda: supervisor.incidents)
+    lock = Lock(run.layout.supervisor_lock)
+    lock.acquire()
+    with Attendance(run.layout.root, run.run, wants_halt=True) as attendance:
+        attendance.poll()
+        assert "is supervised by another process" in attendance.notes[0]
+        assert len(attendance.glance["ranks"]) == 2
+        watch(supervisor, lambda: supervisor.incidents[0].action == "killed")
+        attendance.poll()
+        assert attendance.halted is not None
+        assert "rank 1" in attendance.halted[0]
+    assert [process.wait(10) for process in run.processes] == [-9, -9]
+    assert not run.layout.policy_request.exists(), "taken back when the watcher leaves"
+    assert supervisor.incidents[0].policy == "halt"
+    (note,) = read_run(run.layout.root).events_of("note")
+    assert note["what"] == "supervise.policy=halt from here on"
+    lock.release()
+
+
+@pytest.mark.timeout(60)
 def test_on_a_full_disk_it_acts_and_tells_all_the_same(fake_run, supervise, tmp_path, monkeypatch, capfd) -> None:
     run = fake_run(2)
     (run.layout.root / "incidents").write_text("")  # no directory can be made there
@@ -130,6 +158,26 @@ def test_ranks_that_end_after_a_word_are_no_incident(fake_run, supervise, excuse
 
 
 @pytest.mark.timeout(60)
+@pytest.mark.parametrize("free", [0, 10**6])
+def test_a_rank_that_could_not_say_that_the_disk_is_full(fake_run, supervise, monkeypatch, free: int) -> None:
+    run = fake_run(2)
+    run.start(0, WAIT)
+    run.start(1, MOVE + "import os; os._exit(4)")
+    monkeypatch.setattr(os, "statvfs", lambda _: SimpleNamespace(f_bavail=free, f_frsize=4096))
+    supervisor = supervise(run, HALT)
+    if free:
+        deadline = time.monotonic() + 1.5
+        watch(supervisor, lambda: time.monotonic() > deadline)
+        assert supervisor.incidents == [], "it has told its launcher"
+    else:
+        watch(supervisor, lambda: supervisor.incidents)
+        (incident,) = supervisor.incidents
+        assert (incident.finding.kind, incident.finding.rank) == ("disk_full", 1)
+        supervisor.poll()
+        assert incident.action == "none"
+
+
+@pytest.mark.timeout(60)
 def test_a_missing_pulse_one_of_another_version_and_clocks_that_jump_alarm_nobody(
     fake_run, supervise, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -160,6 +208,7 @@ def test_a_missing_pulse_one_of_another_version_and_clocks_that_jump_alarm_nobod
 def test_a_second_supervisor_leaves_again_and_the_process_ends_with_its_attempt(fake_run) -> None:
     run = fake_run(1)
     run.start(0, WAIT)
+    BeatWriter(run.layout.heartbeat(0), 0, 1).write({"step": 1, "phase": "data"})
     command = [sys.executable, "-m", "paceline.supervise", str(run.layout.root), "--attempt", "1"]
     lock = Lock(run.layout.supervisor_lock)
     lock.acquire()

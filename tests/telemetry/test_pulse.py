@@ -216,3 +216,14 @@ def test_time_in_each_phase_and_waits_add_up(tmp_path: Path) -> None:
     assert (pulse.waits, pulse.waited_ms) == (2, 3.0)
     assert set(pulse.spent_s) == {"start", "data", "backward"}
     assert pulse.spent_s["data"] >= 0.04
+
+
+@pytest.mark.parametrize("num", [0, 1, 63, 64, 65, 200])
+def test_the_last_waits_are_remembered_in_their_order(tmp_path: Path, num: int) -> None:
+    writer = PulseWriter(tmp_path, rank=0, attempt=1)
+    for number in range(num):
+        writer.wait(float(number))
+    pulse = read_pulse(tmp_path, 0)
+    assert pulse is not None
+    assert pulse.recent_ms == tuple(float(number) for number in range(max(0, num - 64), num))
+    writer.close()
