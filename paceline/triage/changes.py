@@ -11,6 +11,7 @@ from typing import Any, get_args
 
 from paceline.config.contradictions import Facts
 from paceline.config.describe import describe
+from paceline.config.fingerprint import may_fork_change
 from paceline.config.sections import IDENTITY
 from paceline.config.source import show
 from paceline.errors import PacelineError
@@ -52,6 +53,11 @@ def changes_identity(subject: Subject, settings: Mapping[str, Any]) -> list[str]
     """The keys with which a run would not be the same run any more."""
     known = describe(type(subject.job.config))
     return [name for name in settings if known[_leaf(known, name)].fingerprint == IDENTITY]
+
+
+def can_go_on(subject: Subject, settings: Mapping[str, Any]) -> bool:
+    """Whether a checkpoint of the run can be gone on from with these; a shorter sequence or another batch begins anew."""
+    return all(may_fork_change(name) for name in changes_identity(subject, settings))
 
 
 def _computed(value: Any, name: str, subject: Subject) -> Any:

@@ -18,7 +18,7 @@ from paceline.files import Lock
 from paceline.launch.signals import OperatorSignals
 from paceline.recipes.job import Flags
 from paceline.sweep.fingerprint import describe_surroundings, digest_of
-from paceline.triage.changes import changes_identity, replace_words
+from paceline.triage.changes import can_go_on, changes_identity, replace_words
 from paceline.triage.climb import Climb, Outcome, Say
 from paceline.triage.ladder import Ladder, load_ladder
 from paceline.triage.ledger import Ledger
@@ -72,9 +72,10 @@ class Session:
         if subject.root is None:
             return subject.target, replace_words([*subject.overrides, *words]), "", "auto"
         overrides = replace_words([*subject.overrides, *words])
-        if changes_identity(subject, settings) and subject.checkpoint is not None:
-            # Another training: it forks, and the run stays what it was.
-            return subject.target, overrides, f"{subject.root}-cured", str(subject.checkpoint)
+        if changes_identity(subject, settings):
+            # Another training: it forks, or begins anew, and the run stays what it was.
+            can_fork = subject.checkpoint is not None and can_go_on(subject, settings)
+            return subject.target, overrides, f"{subject.root}-cured", str(subject.checkpoint) if can_fork else "never"
         return subject.target, overrides, str(subject.root), "auto"
 
     def cure_command(self, outcome: Outcome) -> list[str] | None:

@@ -21,7 +21,7 @@ from paceline.launch.signals import OperatorSignals
 from paceline.sweep.ledger import slug
 from paceline.sweep.trial import Slot, Trial, read_tail
 from paceline.telemetry.reader import read_run
-from paceline.triage.changes import replace_words
+from paceline.triage.changes import can_go_on, replace_words
 from paceline.triage.ladder import Ladder
 from paceline.triage.subject import Subject
 from paceline.triage.verdict import Seen, Verdict, judge_trial
@@ -64,18 +64,18 @@ class Trials:
 
     def command(self, settings: Mapping[str, Any], root: Path) -> list[str]:
         """What a person would type."""
-        given = self._settings() | dict(settings)
+        checkpoint = self._subject.checkpoint if can_go_on(self._subject, settings) else None
+        given = self._settings(checkpoint) | dict(settings)
         words = [*self._subject.overrides, *(f"{name}={show(value)}" for name, value in given.items())]
-        checkpoint = self._subject.checkpoint
         resume = str(checkpoint) if checkpoint is not None else "never"
         start = [sys.executable, "-m", "paceline", "train", self._subject.target]
         return [*start, *replace_words(words), "--out", str(root), "--resume", resume]
 
-    def _settings(self) -> dict[str, Any]:
+    def _settings(self, checkpoint: Path | None) -> dict[str, Any]:
         """Of every trial: short, watched, and ended when it stands still."""
         known = describe(type(self._subject.job.config))
         wanted: dict[str, Any] = {
-            "train.max_steps": self._subject.start_step + self._steps,
+            "train.max_steps": (self._subject.start_step if checkpoint is not None else 0) + self._steps,
             "train.epochs": None,
             "telemetry.log_every": max(1, min(5, self._steps // 10)),
             "telemetry.tensorboard": False,
@@ -83,11 +83,9 @@ class Trials:
             "supervise.max_restarts": 0,
         } | self._ladder.config.set
         schedule = self._subject.job.config.train.schedule
-        if schedule.kind in ("linear", "cosine") and schedule.horizon is None:
-            # The trial's own length would bend the learning rate.
+        if checkpoint is None and schedule.kind in ("linear", "cosine") and schedule.horizon is None:
+            # The trial's own length would bend the learning rate; a checkpoint holds the run's.
             wanted["train.schedule.horizon"] = max(10 * self._steps, schedule.warmup_steps + 1)
-        if self._subject.checkpoint is not None:
-            wanted.pop("train.schedule.horizon", None)  # the run's, which its checkpoint holds
         return {name: value for name, value in wanted.items() if name in known}
 
     def _new_root(self, name: str) -> Path:
