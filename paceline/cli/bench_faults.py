@@ -112,7 +112,7 @@ def _show(seed: int, records: Sequence[dict[str, Any]], console: Console, as_jso
         said.add_row(name, *(str(counts[kind]) if counts[kind] else "" for kind in columns))
     console.print(said)
     print(
-        f"{whole['faulty']} faulty runs: {whole['noticed']} noticed, {whole['in_time']} in time (5 s, or 50 steps), rank right "
+        f"{whole['faulty']} faulty runs: {whole['noticed']} noticed, {whole['in_time']} in time, rank right "
         f"{whole['culprit_right']}/{whole['culprit_asked']}, cause right {whole['cause_right']}/{whole['faulty']}, stacks of all "
         f"within 5 s {whole['stacks_right']}/{whole['stacks_asked']}; {whole['clean']} clean runs, {whole['clean_with_alarm']} with an "
         f"alarm; alarms before a fault {whole['alarms_before']}; straggler alarms without one {whole['straggler_alarms']}; seed {seed}"

@@ -40,8 +40,13 @@ class Fault:
     most_ranks: int = 4
     only_rank: int | None = None
     """where only one of them does what can break"""
-    is_slow: bool = False
-    """the run goes on: it is noticed within steps, not seconds"""
+    limit_s: float = 5.0
+    """within which it is to be noticed: five times the pace of a phase is less, in these runs"""
+    limit_steps: int | None = None
+    """in place of that, where the run goes on and is only slow"""
+    cap_s: float = 30.0
+    """after which nobody waits any longer"""
+    cap_steps: int | None = None
     needs: str = ""
     """`tmpfs`: the run has to lie on a small one"""
     length: int = 100_000
@@ -69,7 +74,8 @@ def _build() -> list[Fault]:
             "memory",
             {"kind": "memory", "mib": 4, "most_mib": 3000},
             Answer(("memory_growth",)),
-            is_slow=True,
+            limit_s=60.0,
+            cap_s=90.0,
         ),
         Fault("disk_full", {"kind": "disk_full"}, Answer(("disk_full",), names_rank=False), needs="tmpfs"),
         Fault(
@@ -88,7 +94,9 @@ def _build() -> list[Fault]:
                 {"kind": "slow", "place": place, "share": share},
                 Answer(("straggler",), (place,)),
                 steps=(60, 90),
-                is_slow=True,
+                limit_steps=50,
+                cap_s=60.0,
+                cap_steps=200,
             )
             for place in _PLACES
         ]
@@ -98,7 +106,9 @@ def _build() -> list[Fault]:
                 {"kind": "throttle", "share": share},
                 Answer(("straggler", "throttled"), _EVERYWHERE),
                 steps=(60, 90),
-                is_slow=True,
+                limit_steps=50,
+                cap_s=60.0,
+                cap_steps=200,
             )
         )
     everybody = {"rank": -1}

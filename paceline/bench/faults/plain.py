@@ -71,6 +71,7 @@ def main() -> None:
             print(f"step {step} loss {loss.item():.4f}", flush=True)
         if step % 20 == 0:
             save(model, root, rank)
+    dist.barrier()  # nobody leaves while another one still needs him
     dist.destroy_process_group()
 
 

@@ -25,6 +25,7 @@ from paceline.telemetry.reader import read_run
 
 INJECTED = Path(__file__).with_name("injected")
 _SETTINGS = (
+    "launch.gpus=[]",
     "data.users=1500",
     "data.items=300",
     "data.events_per_user=20",
@@ -34,7 +35,6 @@ _SETTINGS = (
     "train.epochs=null",
     "train.schedule.kind=constant",
     "telemetry.log_every=5",
-    "telemetry.heartbeat_s=1",
     "telemetry.tensorboard=false",
     "evaluate.every_epochs=null",
     "evaluate.every_steps=40",
@@ -45,9 +45,6 @@ _SETTINGS = (
 """Steps of 20 to 50 ms on 2 to 4 ranks that share two cores, with evaluations and checkpoints now and then."""
 _START_S = 180.0
 """until the fault has begun: start-up and the steps before it"""
-_HANG_S = 30.0
-_SLOW_S = 60.0
-_SLOW_STEPS = 200
 _SETTLE_S = 2.0
 """after what was expected has been noticed: whoever else is accused shows until then"""
 _CLEAN_S = 420.0
@@ -118,7 +115,7 @@ def _follow(trial: Trial, cell: Cell, log: Path, spare: Path) -> str:
         if seen_at is not None and time.monotonic() - seen_at > _SETTLE_S:
             return "noticed"
         steps = (trial.step or 0) - cell.step
-        if now - began["time"] > (_SLOW_S if fault.is_slow else _HANG_S) or (fault.is_slow and steps > _SLOW_STEPS):
+        if now - began["time"] > fault.cap_s or (fault.cap_steps is not None and steps > fault.cap_steps):
             return "capped"
     return "ended"
 

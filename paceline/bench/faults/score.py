@@ -15,9 +15,6 @@ from typing import Any
 
 from paceline.bench.faults.catalogue import CATALOGUE, Fault
 
-LIMIT_S = 5.0
-"""a hang is to be noticed within this time: five times the pace of a phase is less, in these runs"""
-LIMIT_STEPS = 50
 STACKS_S = 5.0
 _LOUD = ("warning", "critical")
 _HANGS = ("stall", "stopped")
@@ -76,7 +73,10 @@ def score(record: Mapping[str, Any]) -> Score:
         return Score(fault.name, name, True, alarms=alarms, why=why, culprit=_blank(fault))
     told = next((notice for notice in after if notice["kind"] in fault.answer.kinds), after[0])
     latency_s = told["time"] - began
-    steps = _step_at(record["pace"], told["time"]) - _step_at(record["pace"], began) if fault.is_slow else None
+    is_in_time, steps = latency_s <= fault.limit_s, None
+    if fault.limit_steps is not None:
+        steps = _step_at(record["pace"], told["time"]) - _step_at(record["pace"], began)
+        is_in_time = steps <= fault.limit_steps
     wrong = [notice for notice in after if notice is not told and _accuses_another(notice, cell["rank"])]
     culprit = None
     if fault.answer.names_rank:
@@ -91,7 +91,7 @@ def score(record: Mapping[str, Any]) -> Score:
         is_noticed=True,
         latency_s=latency_s,
         latency_steps=steps,
-        is_in_time=steps <= LIMIT_STEPS if steps is not None else latency_s <= LIMIT_S,
+        is_in_time=is_in_time,
         culprit=culprit,
         cause=cause,
         alarms=alarms,
@@ -151,8 +151,8 @@ def confusion(scores: Iterable[Score]) -> tuple[list[str], dict[str, Counter[str
 
 def _row(name: str, found: list[Score]) -> dict[str, Any]:
     valid = [each for each in found if each.is_valid]
-    is_slow = CATALOGUE[name].is_slow
-    latencies = [each.latency_steps if is_slow else each.latency_s for each in valid]
+    in_steps = CATALOGUE[name].limit_steps is not None
+    latencies = [each.latency_steps if in_steps else each.latency_s for each in valid]
     known = [latency for latency in latencies if latency is not None]
     named = [each for each in valid if each.culprit is not None]
     with_stacks = [each for each in valid if each.stacks is not None]
@@ -163,7 +163,7 @@ def _row(name: str, found: list[Score]) -> dict[str, Any]:
         "invalid": len(found) - len(valid),
         "noticed": sum(each.is_noticed for each in valid),
         "in_time": sum(each.is_in_time for each in valid),
-        "latency_unit": "steps" if is_slow else "s",
+        "latency_unit": "steps" if in_steps else "s",
         "latency": statistics.median(known) if known else None,
         "latency_most": max(known, default=None),
         "culprit_right": sum(each.culprit is True for each in named),
