@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from paceline.errors import UsageError
 from paceline.triage.changes import Change, plan_change
 from paceline.triage.ladder import Ladder
 from paceline.triage.ledger import Entry, Ledger
@@ -118,6 +119,9 @@ class Climb:
             directory=f"{root.parent.name}/{root.name}",
             seconds=round(time.monotonic() - began, 2),
         )
+        if verdict.status == "refused" and role != "rung":
+            do = "mend the configuration first: this is no symptom of the training"
+            raise UsageError(f"a trial was refused: {verdict.what}", str(root), do)
         self._ledger.add(entry)
         return entry
 

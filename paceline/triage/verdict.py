@@ -7,12 +7,16 @@ find_symptom(["stall"])              -> "deadlock"
 from __future__ import annotations
 
 import math
+import re
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-STATUSES = ("healthy", "stalled", "out_of_memory", "diverged", "failed")
+STATUSES = ("healthy", "stalled", "out_of_memory", "diverged", "failed", "refused")
+"""refused: `paceline train` did not take the command, which says nothing about the training"""
+_REFUSED = (2, 3)
+"""its exit codes then"""
 _SYMPTOM_OF_STATUS = {"stalled": "deadlock", "out_of_memory": "out_of_memory", "diverged": "instability"}
 _SHOWN_BY = {
     "deadlock": ("stalled", "failed"),
@@ -41,6 +45,7 @@ _COLLECTIVE_WORDS = (
 )
 """of an error that comes from ranks that did not do the same"""
 _STILL = ("stall", "stopped", "dead_rank", "dead_host")
+_ERROR = re.compile(r"[\w.]*(Error|Exception)\b")
 _GROWN = 1.2
 """a loss that ended this much above where it began has diverged"""
 
@@ -87,7 +92,8 @@ def judge_trial(seen: Seen) -> Verdict:
     if seen.timed_out:
         return Verdict("stalled", "it was not done in time", pace, last)
     if seen.exit_code != 0:
-        return Verdict("failed", (list(seen.tail) or [f"exit code {seen.exit_code}"])[-1], pace, last)
+        status = "refused" if seen.exit_code in _REFUSED else "failed"
+        return Verdict(status, _find_error(seen), pace, last)
     why = _find_divergence(seen)
     return Verdict("diverged" if why else "healthy", why, pace, last)
 
@@ -132,6 +138,12 @@ def _find_divergence(seen: Seen) -> str:
     began = seen.level if seen.level is not None else statistics.median(losses[:quarter])
     ended = statistics.median(losses[-quarter:])
     return f"the loss grew from {began:.4g} to {ended:.4g}" if ended > _GROWN * began > 0 else ""
+
+
+def _find_error(seen: Seen) -> str:
+    """The line of the output that names an error, else the last one."""
+    errors = [line for line in seen.tail if _ERROR.match(line)]
+    return (errors or list(seen.tail)[-1:] or [f"exit code {seen.exit_code}"])[0]
 
 
 def _what(event: Mapping[str, Any]) -> str:

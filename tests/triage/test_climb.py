@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from paceline.errors import UsageError
 from paceline.triage.changes import plan_change
 from paceline.triage.climb import Climb, Outcome
 from paceline.triage.ladder import Ladder, load_ladder
@@ -120,6 +121,13 @@ def test_another_trouble_is_no_cure(tmp_path: Path) -> None:
     oom = Verdict("out_of_memory", "no memory")
     made = Made(lambda settings: oom if settings else STALLED)
     assert climb(tmp_path, made).state == "not_cured"
+
+
+def test_what_is_refused_is_no_symptom(tmp_path: Path) -> None:
+    made = Made(lambda settings: Verdict("refused", "DataError: there is no file"))
+    with pytest.raises(UsageError, match="there is no file"):
+        climb(tmp_path, made)
+    assert climb(tmp_path, Made(lambda settings: HEALTHY)).state == "not_reproduced"  # and it is tried again
 
 
 def test_the_smaller_micro_batch_is_computed(tmp_path: Path) -> None:

@@ -36,11 +36,16 @@ def incident(kind: str) -> dict:
         (Seen(5, events=[incident("stall")]), "stalled"),
         (Seen(5, events=[incident("stall"), failure("RankLostError", "gone", secondary=True)]), "stalled"),
         (Seen(None, timed_out=True), "stalled"),
-        (Seen(2, tail=["ConfigError: no"]), "failed"),
+        (Seen(2, tail=["ConfigError: no", "  do: this"]), "refused"),
+        (Seen(4, tail=["RuntimeError: no", "more"]), "failed"),
     ],
 )
 def test_what_became_of_it(seen: Seen, status: str) -> None:
     assert judge_trial(seen).status == status
+
+
+def test_the_error_is_found_in_what_it_printed() -> None:
+    assert judge_trial(Seen(2, tail=["step 1", "ConfigError: no", "  do: this"])).what == "ConfigError: no"
 
 
 def test_the_pace_is_that_of_the_later_windows() -> None:

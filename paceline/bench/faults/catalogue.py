@@ -82,7 +82,8 @@ def _build() -> list[Fault]:
             "stuck_save",
             {"kind": "stuck_save"},
             Answer(("stall",), ("checkpoint",)),
-            ("checkpoint.every_steps=15",),
+            ("checkpoint.every_steps=6",),  # a pace is known after a few of them
+            steps=(45, 75),
             only_rank=0,  # a state as small as this one is one shard
         ),
     ]
