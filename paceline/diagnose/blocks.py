@@ -16,8 +16,9 @@ STEP_PHASES = ("data", "forward", "backward", "optimizer", "step")
 BLOCK_STEPS = 5
 _LEAST_STEPS = 3
 """between two looks, for times in phases"""
-_MOST_ROWS = 10
-"""steps that are compared at one look, the newest ones"""
+_MOST_ROWS = 30
+_MOST_WAITS = 640
+"""steps that are compared at one look, the newest ones, and waits in them: many ranks take longer to compare"""
 _TYPICAL = 5
 _BURN_IN = 4
 """blocks from which the noise is learned at first"""
@@ -88,7 +89,8 @@ class Collector:
     def _take(self, now: Mapping[int, Pulse]) -> None:
         """The steps that every rank still remembers. They count alike on all ranks: each has waited once in each step."""
         newest = min(pulse.waits for pulse in now.values())
-        oldest = max(self._used, newest - _MOST_ROWS, *(pulse.waits - len(pulse.recent_ms) for pulse in now.values()))
+        most = max(BLOCK_STEPS, min(_MOST_ROWS, _MOST_WAITS // len(now)))
+        oldest = max(self._used, newest - most, *(pulse.waits - len(pulse.recent_ms) for pulse in now.values()))
         for number in range(oldest, newest):
             row = {rank: pulse.recent_ms[number - pulse.waits] for rank, pulse in now.items()}
             self._rows.append(row)

@@ -29,7 +29,8 @@ class DivergenceSettings:
     spike_ratio: float = 1.5
     gradient_ratio: float = 30.0
     flat_rows: int = 30
-    decay: float = 0.2
+    decay: float = 0.3
+    decay_rows: int = 80
     gate_low: float = 0.01
 
 
@@ -174,17 +175,16 @@ def _find_flat_loss(rows: Sequence[Row], settings: DivergenceSettings) -> Findin
 
 
 def _find_decay(rows: Sequence[Row], settings: DivergenceSettings) -> Finding | None:
-    """Throughput that falls for good: the last tenth lies wholly below the first, which began after the warm-up."""
+    """Throughput that falls for good: the last fifth lies wholly below the first, which began after the warm-up, and the middle between."""
     timed = [(row["step"], rate) for row in rows if (rate := _number(row.get("samples_per_s"))) is not None][2:]
-    if len(timed) < 40:
+    if len(timed) < settings.decay_rows:
         return None
-    tenth = max(8, len(timed) // 10)
+    fifth = len(timed) // 5
     rates = [rate for _, rate in timed]
-    first, last = sorted(rates[:tenth]), sorted(rates[-tenth:])
+    first, middle, last = sorted(rates[:fifth]), sorted(rates[2 * fifth : 3 * fifth]), sorted(rates[-fifth:])
     before, now = median(first), median(last)
-    middle = median(rates[len(rates) // 2 - tenth // 2 : len(rates) // 2 + tenth // 2])
-    is_lower = last[-max(1, tenth // 10) - 1] < first[tenth // 10]
-    if now > (1 - settings.decay) * before or not is_lower or not now <= 1.05 * middle <= 1.1 * before:
+    is_lower = last[-fifth // 10 - 1] < first[fifth // 10]
+    if now > (1 - settings.decay) * before or not is_lower or not now <= 1.05 * median(middle) <= 1.1 * before:
         return None
     said = f"{before:,.0f} samples/s at first, {now:,.0f} at step {timed[-1][0]}"
     return Finding(

@@ -10,9 +10,9 @@ from paceline.telemetry.pulse import Pulse
 
 _ORDER = {"start": 0, "data": 1, "step": 2, "forward": 2, "compile": 2, "backward": 3, "optimizer": 4, "end": 6}
 _BETWEEN = 5
-"""log, check, evaluate, checkpoint and profile come after the update, in an order that depends on where the run is"""
+"""log, check, evaluate, snapshot, checkpoint and profile come after the update, in an order that depends on where the run is"""
 
-WAITING = frozenset({"backward", "optimizer", "log", "check", "evaluate", "checkpoint", "step", "end"})
+WAITING = frozenset({"backward", "optimizer", "log", "check", "evaluate", "snapshot", "checkpoint", "step", "end"})
 """phases in which a healthy rank may wait for the others"""
 BUSY = 0.2
 """cores; a rank that computes uses one, if the machine has one to spare"""

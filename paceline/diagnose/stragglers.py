@@ -113,7 +113,7 @@ class Stragglers:
         if noise is None:
             return
         self._num_blocks += 1
-        weight = 1 / (self._num_blocks * (self._num_blocks + 1))
+        weight = weigh_beginning(self._num_blocks)
         levels = {rank: _grade(excess, noise) for rank, excess in block.excess.items()}
         for rank, level in levels.items():
             ratio = _likelihood_ratio(level, self._clean_rates(rank))
@@ -206,6 +206,11 @@ def _ask_waits(rank: int, recent: Sequence[Block]) -> Witness:
     waits = {each: median(block[each] for block in told) for each in told[-1]}
     others = median(wait for each, wait in waits.items() if each != rank)
     return Witness("wait", True, f"it waits {waits[rank]:.3g} ms a step, the others {others:.3g} ms")
+
+
+def weigh_beginning(number: int) -> float:
+    """How likely trouble is to begin at the n-th block, before anything is known: they add up to one."""
+    return 1 / (number * (number + 1))
 
 
 def _grade(excess: float, noise: float) -> int:

@@ -31,6 +31,8 @@ class Supervision(Protocol):
 
     incidents: list[dict[str, Any]]
 
+    def check(self) -> None: ...
+
     def close(self, *, is_hasty: bool = False) -> None: ...
 
 
@@ -70,6 +72,8 @@ class Session:
         try:
             while self._agent.poll() is None and not self._killed and self._refusal is None:
                 self._pass_on(progress)
+                if self._supervision is not None:
+                    self._supervision.check()
                 progress.poll()
                 time.sleep(_POLL_S)
         finally:

@@ -59,7 +59,6 @@ def main(argv: list[str]) -> int:
             supervisor.wait()
         supervisor.close()
     except Exception as error:
-        # The run does not need us; but somebody who counts on us has to know.
         supervisor.give_up(error)
         raise
     return 0

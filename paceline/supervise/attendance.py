@@ -33,11 +33,13 @@ _NEXT_ATTEMPT_S = 5.0
 """after one has ended: a launcher that brings it back needs a moment"""
 
 
-def is_owned(layout: RunLayout) -> bool:
-    """Whether somebody owns the run at this moment."""
+def is_owned(layout: RunLayout, run: RunFile) -> bool:
+    """Whether somebody owns the run at this moment; where its lock must not be touched, what run.json says has to do."""
     lock = Lock(layout.owner_lock)
     try:
-        return not lock.acquire(shared=True)
+        return layout.owner_lock.exists() and not lock.acquire(shared=True)
+    except OSError:
+        return run.state == "running"
     finally:
         lock.release()
 
@@ -45,9 +47,7 @@ def is_owned(layout: RunLayout) -> bool:
 def load_running(root: Path) -> RunFile | str:
     """The run, if it is running; else how it ended, in words. Refuses what is no run directory."""
     run = read_run(root).run
-    if run.attempts and is_owned(RunLayout(root)):
-        return run
-    return describe_end(run)
+    return run if run.attempts and is_owned(RunLayout(root), run) else describe_end(run)
 
 
 def describe_end(run: RunFile) -> str:
@@ -147,8 +147,15 @@ class Attendance:
         if not self._is_glance:
             self.notes.append(f"attempt {attempt.attempt} is supervised by another process: this one shows")
         if self._wants_halt:
-            write_policy_request(self._layout.policy_request, attempt.attempt, "halt", "paceline watch")
+            self._ask_to_halt(attempt)
             self.notes.append("asked it to halt the run when it stands still, as long as this goes on")
+
+    def _ask_to_halt(self, attempt: Attempt) -> None:
+        try:
+            write_policy_request(self._layout.policy_request, attempt.attempt, "halt", "paceline watch")
+        except OSError as error:
+            what = f"cannot ask its supervisor to halt this run ({error.strerror or error})"
+            raise UsageError(what, str(self._layout.policy_request), "use the account that started the run") from error
 
     def _leave_attempt(self) -> None:
         for held in (self._supervisor, self._watch):
@@ -185,7 +192,7 @@ class Attendance:
             run = load_run_file(self._layout.root)
             if run is None or not run.attempts:
                 return
-            owned = is_owned(self._layout)
+            owned = is_owned(self._layout, run)
             if owned and run.attempts[-1].attempt != self._attempt.attempt:
                 self._leave_attempt()
                 self._run, self._ended_at, self.halted = run, None, None

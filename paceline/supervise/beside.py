@@ -23,35 +23,30 @@ from paceline.telemetry.incident_line import parse_incident
 from paceline.telemetry.layout import RunLayout
 
 _LAST_LOOK_S = 10.0
+_REPLACEMENTS = 3
 
 
 class SupervisorProcess:
-    """One per attempt; it dies with this process."""
+    """One per attempt; it dies with this process, and is replaced when it dies by itself."""
 
     def __init__(self, layout: RunLayout, attempt: int, settings: Settings) -> None:
         command = [sys.executable, "-m", "paceline.supervise", str(layout.root), "--attempt", str(attempt)]
-        command += ["--settings", json.dumps(settings.to_record())]
+        self._command = [*command, "--settings", json.dumps(settings.to_record())]
+        self._log = layout.supervisor_log
         self.incidents: list[dict[str, Any]] = []
         """as they were told, the newest last; one that was acted upon is told again"""
-        with contextlib.ExitStack() as files:
-            try:
-                errors: Any = files.enter_context(open(layout.supervisor_log, "ab"))
-            except OSError:
-                errors = subprocess.DEVNULL
-            self._process = subprocess.Popen(
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=errors,
-                start_new_session=True,
-                preexec_fn=functools.partial(die_with_parent, os.getpid()),
-            )
-        self._reader = threading.Thread(target=self._listen, name="supervisor-output", daemon=True)
-        self._reader.start()
+        self._replaced = 0
+        self._start()
 
     @property
     def pid(self) -> int:
         return self._process.pid
+
+    def check(self) -> None:
+        """Several times a second: a supervisor that was killed, or failed, is replaced; one that has nothing to do here is not."""
+        if self._process.poll() and self._replaced < _REPLACEMENTS:
+            self._replaced += 1
+            self._start()
 
     def close(self, *, is_hasty: bool = False) -> None:
         """The attempt is over. It looks once more, at who has died and how, unless the ranks are sent away by us."""
@@ -63,9 +58,26 @@ class SupervisorProcess:
             self._process.wait()
         self._reader.join(timeout=2)
 
-    def _listen(self) -> None:
-        assert self._process.stdout is not None
-        with self._process.stdout as output:
+    def _start(self) -> None:
+        with contextlib.ExitStack() as files:
+            try:
+                errors: Any = files.enter_context(open(self._log, "ab"))
+            except OSError:
+                errors = subprocess.DEVNULL
+            self._process = subprocess.Popen(
+                self._command,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                start_new_session=True,
+                preexec_fn=functools.partial(die_with_parent, os.getpid()),
+            )
+        self._reader = threading.Thread(target=self._listen, args=(self._process,), name="supervisor", daemon=True)
+        self._reader.start()
+
+    def _listen(self, process: subprocess.Popen[bytes]) -> None:
+        assert process.stdout is not None
+        with process.stdout as output:
             for line in output:
                 record = parse_incident(line.decode("utf-8", "replace").rstrip("\n"))
                 if record is not None:

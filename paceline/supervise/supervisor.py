@@ -10,30 +10,29 @@ holds when they are taken.
 from __future__ import annotations
 
 import contextlib
-import os
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from paceline.diagnose.finding import Finding, Witness
+from paceline.diagnose.finding import Finding
 from paceline.diagnose.order import order_causes
 from paceline.diagnose.sight import Sight
 from paceline.diagnose.stacks import cluster_stacks, weigh_stacks
-from paceline.errors import StorageError, UsageError
+from paceline.errors import UsageError
 from paceline.supervise.curves import Curves
 from paceline.supervise.ending import close_books
+from paceline.supervise.excuses import DEATHS, Excuses
 from paceline.supervise.incident import Incident
 from paceline.supervise.settings import Settings
 from paceline.supervise.stacks import take_stacks
 from paceline.supervise.watching import FOREIGN_RECIPE, build_watch
 from paceline.telemetry.events import EventLog
-from paceline.telemetry.follow import Follower
 from paceline.telemetry.layout import RunLayout
 from paceline.telemetry.policy_request import read_policy_request
 from paceline.telemetry.run_file import SDK_RECIPE, Attempt, RunFile, load_run_file
-from paceline.telemetry.stop_request import read_stop_request, write_stop_request
+from paceline.telemetry.stop_request import write_stop_request
 
 LOOK_EVERY_S = 0.25
 _CALM_EVERY_S = 0.5
@@ -41,12 +40,8 @@ _CALM_EVERY_S = 0.5
 _RUN_EVERY_S = 1.0
 _AGAIN_S = 60.0
 """a finding that comes and goes is told once in this time"""
-_STANDS_STILL = ("stall", "stopped", "dead_rank", "dead_host")
+_STANDS_STILL = ("stall", "stopped", *DEATHS)
 """kinds after which an attempt cannot go on by itself, and another one may"""
-_DEATHS = ("dead_rank", "dead_host")
-_SAID = tuple(f"exit_{code}" for code in (2, 3, 4, 6, 130))
-"""causes of a death after a word: our own worker ends with these, and has said why, to its launcher if not in the run directory"""
-_NO_ROOM_BYTES = 1 << 16
 
 Tell = Callable[[Mapping[str, Any]], None]
 
@@ -70,13 +65,11 @@ class Supervisor:
         self._attempt = attempt
         self.watch = build_watch(layout, run, attempt, settings)
         self._curves = Curves(layout, attempt.attempt)
-        self._is_ours = run.recipe not in (SDK_RECIPE, FOREIGN_RECIPE)
+        is_ours = run.recipe not in (SDK_RECIPE, FOREIGN_RECIPE)
+        self._excuses = Excuses(layout, attempt.attempt, is_ours=is_ours)
         self._tell = tell or (lambda record: None)
         self._open: dict[object, Incident] = {}
         self._told: dict[tuple[str, int | None], float] = {}
-        self._followed = Follower(layout.events)
-        self._has_failed = False
-        """a rank has said itself what went wrong"""
         self._asked_run = time.monotonic()
 
     def poll(self) -> None:
@@ -84,7 +77,7 @@ class Supervisor:
         before = self.sight
         self.sight, found = self.watch.look()
         self._is_calm = before is not None and _has_moved(before, self.sight)
-        everything = [*(self._explain_death(finding) for finding in found), *self._curves.judge()]
+        everything = [*map(self._excuses.explain, found), *self._curves.judge()]
         self.findings = order_causes([finding for finding in everything if not self._is_excused(finding)])
         critical = [finding for finding in self.findings if finding.severity == "critical"]
         for finding in self.findings:
@@ -116,45 +109,13 @@ class Supervisor:
         self.watch.close()
 
     def give_up(self, error: Exception) -> None:
-        """Something went wrong here that nobody foresaw: from now on the run is on its own, and says so."""
+        """Something went wrong here that nobody foresaw: the run says so, because somebody may count on us."""
         why = f"{type(error).__name__}: {error}; see {self._layout.supervisor_log.relative_to(self._layout.root)}"
-        self._write_event("warning", what="this attempt is no longer supervised", why=why)
+        self._write_event("warning", what="the supervisor of this attempt failed", why=why)
 
     def _is_excused(self, finding: Finding) -> bool:
-        """Ranks that end because they were asked to, or after one of them has said what went wrong, are no incident; nor is a loss
-        that is not a number where train.nonfinite says what to do about it."""
-        if finding.kind not in _DEATHS:
-            return finding.kind == "not_finite" and self._is_ours
-        for event in self._followed.records():
-            is_ours = event.get("attempt") == self._attempt.attempt
-            if is_ours and (
-                event.get("kind") == "end" or (event.get("kind") == "failure" and not event.get("secondary"))
-            ):
-                self._has_failed = True
-        if any(incident.action in ("killed", "restarted") for incident in self.incidents):
-            return True
-        if self._is_ours and finding.cause in _SAID:
-            return True
-        return self._has_failed or read_stop_request(self._layout.stop_request, self._attempt.attempt) is not None
-
-    def _explain_death(self, finding: Finding) -> Finding:
-        """A rank that ends on a full disk cannot say so there: it ends with an exit code of ours, and the disk says the rest."""
-        if finding.kind != "dead_rank" or finding.cause != f"exit_{StorageError.exit_code}" or not self._is_ours:
-            return finding
-        room = os.statvfs(self._layout.root)
-        if room.f_bavail * room.f_frsize >= _NO_ROOM_BYTES:
-            return finding
-        return replace(
-            finding,
-            kind="disk_full",
-            cause="disk_full",
-            what=f"the disk of the run directory is full: {finding.what}",
-            do="free some space there, or choose another place with --out DIR; the same command goes on",
-            witnesses=(
-                *finding.witnesses,
-                Witness("kernel", True, f"{room.f_bavail * room.f_frsize:,} bytes are free"),
-            ),
-        )
+        has_killed = any(incident.action in ("killed", "restarted") for incident in self.incidents)
+        return (finding.kind in DEATHS and has_killed) or self._excuses.cover(finding)
 
     def _note(self, finding: Finding) -> None:
         now = time.monotonic()

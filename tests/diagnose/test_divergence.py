@@ -72,7 +72,7 @@ def test_a_loss_that_never_falls_is_flat_and_one_that_has_fallen_is_not() -> Non
 
 
 def test_throughput_that_decays_and_a_dip_that_does_not() -> None:
-    assert "throughput_decay" in kinds(rows(5, samples_per_s=lambda index, rate: rate * (1 - 0.35 * index / 120)))
+    assert "throughput_decay" in kinds(rows(5, samples_per_s=lambda index, rate: rate * (1 - 0.5 * index / 120)))
     assert kinds(rows(5, samples_per_s=lambda index, rate: rate * (0.5 if 60 < index < 80 else 1))) == {}
 
 

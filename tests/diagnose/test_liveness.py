@@ -44,6 +44,16 @@ def test_the_limit_follows_the_pace_of_the_phase() -> None:
     assert "5 × the 99th percentile of forward (3 s)" in found.what
 
 
+def test_the_pace_of_a_step_is_learned_from_looks_that_span_many() -> None:
+    run, liveness = Made(2), Liveness(Limits())
+    for first in range(1, 100, 20):
+        for step in range(first, first + 20):
+            run.everybody(step, "forward")
+            run.wait(2.0)
+        assert liveness.see(run.sight()) == []
+    assert liveness.pace.p99("forward") == pytest.approx(2.0, rel=0.06)
+
+
 def test_slow_steps_are_no_stall_even_before_there_is_history() -> None:
     run, liveness = Made(2), Liveness(Limits())
     run.everybody(1, "forward")
@@ -159,7 +169,13 @@ def test_a_rank_that_is_stopped_in_turns_is_slowed_down_and_not_stopped() -> Non
         run.wait()
         run.become(1, "stopped")
         assert liveness.see(run.sight()) == []
-    run.move([0, 2], 60, "backward")
+    run.cores[1] = 0.0  # a clock too coarse for it: what moves is not stopped
+    for step in range(60, 80):
+        run.everybody(step, "forward")
+        run.wait()
+        assert liveness.see(run.sight()) == []
+    run.cores[1] = 0.5
+    run.move([0, 2], 80, "backward")
     for _ in range(16):  # nor is one that is slow enough to be in one place for seconds
         run.wait()
         assert liveness.see(run.sight()) == []

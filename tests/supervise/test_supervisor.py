@@ -14,15 +14,17 @@ from types import SimpleNamespace
 
 import pytest
 
+from paceline.diagnose.finding import Finding
 from paceline.files import Lock, read_json
 from paceline.supervise.attendance import Attendance
+from paceline.supervise.curves import Curves
 from paceline.supervise.settings import Settings
 from paceline.supervise.supervisor import Supervisor
 from paceline.telemetry.events import EventLog
 from paceline.telemetry.heartbeat import BeatWriter
 from paceline.telemetry.pulse import PulseWriter
 from paceline.telemetry.reader import read_run
-from paceline.telemetry.stop_request import write_stop_request
+from paceline.telemetry.stop_request import EXIT_CODES, read_stop_request, write_stop_request
 
 MOVE = """
 for step in range(1, 31):
@@ -104,6 +106,29 @@ def test_a_watcher_may_wish_for_another_policy(fake_run, supervise) -> None:
     (note,) = read_run(run.layout.root).events_of("note")
     assert note["what"] == "supervise.policy=halt from here on"
     lock.release()
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("recipe", ["sdk", "sasrec"])
+def test_ranks_that_still_advance_are_asked_to_stop_together(fake_run, supervise, monkeypatch, recipe: str) -> None:
+    """A loss that is not a number: a foreign loop would go on with it for ever; of our own, train.nonfinite decides."""
+    run = fake_run(1)
+    run.run.recipe = recipe
+    run.start(0, "while True:\n    pulse.beat(1 + int(time.monotonic() * 50), 'forward'); time.sleep(0.01)")
+    nan = Finding("not_finite", "the loss is not a number", "lower the rate", severity="critical", step=3)
+    monkeypatch.setattr(Curves, "judge", lambda self: [nan])
+    supervisor = supervise(run, HALT)
+    if recipe == "sdk":
+        watch(supervisor, lambda: supervisor.incidents and supervisor.incidents[0].action == "asked")
+        request = read_stop_request(run.layout.stop_request, 1)
+        assert (request.reason, EXIT_CODES[request.reason]) == ("halted", 5)
+        assert supervisor.incidents[0].name in request.by
+        assert supervisor.incidents[0].stacks is None
+    else:
+        for _ in range(3):
+            supervisor.poll()
+        assert supervisor.incidents == []
+    assert run.processes[0].poll() is None
 
 
 @pytest.mark.timeout(60)
