@@ -17,6 +17,7 @@ import psutil
 import pytest
 
 from paceline.bench.faults.injected import fault_injector, fault_throttle
+from tests.integration.conftest import assert_gone
 
 SCRIPT = Path(__file__).with_name("faulted.py")
 
@@ -134,8 +135,10 @@ def test_signals(suffer) -> None:
 def test_a_loader_process_that_sleeps(suffer) -> None:
     faulted = suffer("sleep", place="loader", workers=1, fetches_per_step=16)
     began = faulted.began()
-    assert began["pid"] in {child.pid for child in psutil.Process(faulted.pids[1]).children()}
+    loader = next(child for child in psutil.Process(faulted.pids[1]).children() if child.pid == began["pid"])
     assert "dataloader.py" in faulted.stack(1, "_get_data")
+    faulted.end()
+    assert_gone([loader])
 
 
 def test_a_slow_rank(suffer) -> None:

@@ -100,7 +100,10 @@ class Fault:
                 pass
         elif self.kind == "sleep":
             self.begin()
-            time.sleep(_FOREVER_S)
+            parent = os.getppid()
+            while os.getppid() == parent:
+                time.sleep(0.5)
+            os._exit(1)  # a loader process that sleeps would outlive its rank for ever
         elif self.kind == "slow" and self._last_slowed != self.step:
             self._last_slowed = self.step  # once a step, however many micro-steps there are
             pause_s = float(self.wish["share"]) * self.step_s
