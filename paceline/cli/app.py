@@ -32,6 +32,7 @@ COMMANDS: Table = {
         "Where each rank of a running run is, and what is wrong; supervises it if nobody does.",
     ),
     "diagnose": ("paceline.cli.diagnose", "What is wrong with a run, the most likely cause first, and what to do."),
+    "triage": ("paceline.cli.triage", "The smallest change that cures a run, found by trials."),
     "evaluate": ("paceline.cli.evaluate", "Evaluate a trained model, and compare with what the run logged."),
     "export": ("paceline.cli.export", "Write a trained model as safetensors, with its configuration."),
     "recommend": ("paceline.cli.recommend", "What a trained model would show a user next."),

@@ -1,0 +1,194 @@
+"""The fault matrix without runs: what is drawn, what is kept, and how records are scored."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from paceline.bench.faults.catalogue import CATALOGUE
+from paceline.bench.faults.cell import Cell, draw_cell
+from paceline.bench.faults.matrix import Matrix, choose
+from paceline.bench.faults.notices import read_notices
+from paceline.bench.faults.score import confusion, score, summarize, summarize_all
+from paceline.diagnose.finding import KINDS
+from paceline.errors import OccupiedError, UsageError
+
+
+def notice(kind: str, rank: int | None, time: float, **more: Any) -> dict[str, Any]:
+    common = {
+        "kind": kind,
+        "cause": "",
+        "rank": rank,
+        "time": time,
+        "severity": "critical",
+        "by": "incident",
+        "what": "so",
+    }
+    return common | {"phase": "", "step": None, "stacks": 3, "missing": [], "stacks_s": 0.4} | more
+
+
+def record(fault: str, *notices: dict[str, Any], rank: int = 1, **more: Any) -> dict[str, Any]:
+    cell = {"fault": fault, "number": 1, "seed": 0, "nproc": 3, "rank": rank, "step": 30, "delay_s": 0.0}
+    pace = [[step, 100 + 0.05 * step] for step in range(0, 4000, 5)]
+    common = {"cell": cell, "status": "noticed", "exit_code": -9, "began": 110.0, "ended": 140.0, "pace": pace}
+    return common | {"notices": list(notices), "tail": ["last words"]} | more
+
+
+def test_cells_are_the_same_for_the_same_seed_and_differ_otherwise() -> None:
+    assert draw_cell("sigstop", 2, 7) == draw_cell("sigstop", 2, 7)
+    drawn = [draw_cell(name, number, 7) for name in CATALOGUE for number in range(1, 9)]
+    assert {cell.nproc for cell in drawn} == {2, 3, 4}
+    assert all(cell.rank < cell.nproc and cell.nproc >= cell.what.least_ranks for cell in drawn)
+    assert len({(cell.nproc, cell.rank, cell.step) for cell in drawn if cell.fault == "sigstop"}) > 4
+    assert {json.loads(cell.wish(Path("log"), None))["rank"] for cell in drawn if "evaluation" in cell.fault} == {-1}
+
+
+def test_every_answer_is_a_kind_that_can_be_found() -> None:
+    assert {kind for fault in CATALOGUE.values() if fault.answer for kind in fault.answer.kinds} <= set(KINDS)
+    assert sum(fault.answer is None for fault in CATALOGUE.values()) == 5
+
+
+@pytest.mark.parametrize(
+    ("seen", "expected"),
+    [
+        (record("sigstop", notice("stopped", 1, 111.2)), (True, True, True, True)),
+        (record("sigstop", notice("stopped", 2, 111.2)), (True, False, True, True)),
+        (record("sigstop", notice("stopped", 1, 111), notice("dead_rank", 0, 112)), (True, False, True, True)),
+        (record("sigstop", notice("stall", 1, 117)), (True, True, False, False)),
+        (record("sigstop"), (False, False, False, False)),
+        (record("loop_forward", notice("stall", 1, 114, phase="forward")), (True, True, True, True)),
+        (record("loop_forward", notice("stall", 1, 114, cause="data")), (True, True, False, True)),
+        (record("slow_data_10", notice("straggler", 1, 112, cause="data", by="finding")), (True, True, True, True)),
+        (record("slow_data_10", notice("straggler", 1, 113, cause="data", by="finding")), (True, True, True, False)),
+        (record("disk_full", notice("disk_full", None, 111)), (True, None, True, True)),
+    ],
+)
+def test_a_record_is_scored(seen: dict[str, Any], expected: tuple[bool, bool | None, bool, bool]) -> None:
+    got = score(seen)
+    assert (got.is_noticed, got.culprit, got.cause, got.is_in_time) == expected
+    assert got.is_valid
+    assert got.is_right == (expected[1] is not False and expected[2])
+
+
+def test_alarms_and_stacks() -> None:
+    early = score(record("sigstop", notice("straggler", 0, 105, severity="warning"), notice("stopped", 1, 111)))
+    assert (early.alarms, early.is_right) == (("straggler",), False)
+    assert score(record("sigstop", notice("stopped", 1, 111, stacks=2))).stacks is False
+    assert score(record("sigstop", notice("stopped", 1, 111, stacks_s=6.0))).stacks is False
+    quiet = record("clean", began=None, status="ended", exit_code=0)
+    assert score(quiet).is_right
+    loud = record("clean", notice("stall", None, 105), began=None, status="ended", exit_code=0)
+    assert score(loud).alarms == ("stall",)
+    assert not score(record("clean", began=None, status="capped", exit_code=-9)).is_valid
+    assert not score(record("sigstop", began=None, status="not begun")).is_valid
+
+
+def test_the_figures() -> None:
+    seen = [
+        record("sigstop", notice("stopped", 1, 111)),
+        record("sigstop", notice("stall", 0, 116, cause="forward")),
+        record("clean", began=None, status="ended", exit_code=0),
+        record("disk_full", notice("disk_full", None, 111, by="verdict")),
+    ]
+    scores = [score(each) for each in seen]
+    whole = summarize_all(scores)
+    assert (whole["faulty"], whole["noticed"], whole["in_time"], whole["cause_right"]) == (3, 3, 2, 2)
+    assert (whole["culprit_right"], whole["culprit_asked"], whole["clean"], whole["clean_with_alarm"]) == (1, 2, 1, 0)
+    row = summarize(scores)[0]
+    assert (row["fault"], row["runs"], row["latency"], row["latency_most"]) == ("sigstop", 2, 3.5, 6.0)
+    columns, matrix = confusion(scores)
+    assert columns == ["disk_full", "stall", "stopped", "nothing"]
+    assert matrix["sigstop"] == {"stopped": 1, "stall": 1}
+
+
+def test_a_matrix_goes_on_where_it_was_killed(tmp_path: Path) -> None:
+    run: list[str] = []
+
+    def run_cell(cell: Cell, place: Path) -> dict[str, Any]:
+        place.mkdir(parents=True)
+        if len(run) == 3:
+            raise KeyboardInterrupt
+        run.append(cell.name)
+        right = notice("stopped", cell.rank, 111, stacks=cell.nproc)
+        return record("sigstop", *([right] if cell.fault == "sigstop" else [])) | {"cell": cell.to_record()}
+
+    first = Matrix(tmp_path, None, 2, ["sigstop", "sigkill"], run_cell)
+    with pytest.raises(OccupiedError):
+        Matrix(tmp_path, None, 2, [], run_cell)
+    with pytest.raises(KeyboardInterrupt):
+        list(first.run())
+    first.close()
+    run.append("interrupted")
+    second = Matrix(tmp_path, None, 2, ["sigstop", "sigkill"], run_cell)
+    assert second.seed == first.seed
+    assert len(second.missing()) == 1
+    assert len(list(second.run())) == 1
+    assert len(second.records()) == 4
+    assert {path.name for path in (tmp_path / "cells").iterdir()} == {"sigkill-001", "sigkill-002"}  # not understood
+    second.close()
+    with pytest.raises(UsageError, match="begun with"):
+        Matrix(tmp_path, first.seed + 1, 2, [], run_cell)
+
+
+def test_results_of_other_code_do_not_count(tmp_path: Path) -> None:
+    matrix = Matrix(tmp_path, 5, 1, ["sigstop"])
+    matrix.close()
+    line = record("sigstop", notice("stopped", 1, 111)) | {"seed": 5, "code": "another"}
+    (tmp_path / "ledger.jsonl").write_text(json.dumps(line) + "\n")
+    matrix = Matrix(tmp_path, None, 1, ["sigstop"])
+    assert (len(matrix.missing()), matrix.num_foreign) == (1, 1)
+    matrix.close()
+
+
+def test_words_choose_faults() -> None:
+    assert choose([]) == list(CATALOGUE)
+    assert choose(["loop"]) == ["loop_data", "loop_forward", "loop_backward"]
+    assert choose(["clean"]) == ["clean"]
+    with pytest.raises(UsageError, match="no fault 'sigstp'"):
+        choose(["sigstp"])
+
+
+def test_notices_are_read_from_everywhere(tmp_path: Path) -> None:
+    root, spare = tmp_path / "run", tmp_path / "tmp"
+    stacks = root / "incidents" / "0001-stall-rank1" / "stacks"
+    stacks.mkdir(parents=True)
+    (stacks / "rank_00000.txt").write_text("frames")
+    (stacks / "rank_00001.txt").write_text("")
+    found = {
+        "kind": "stall",
+        "cause": "data",
+        "rank": 1,
+        "severity": "critical",
+        "what": "stands still",
+        "phase": "data",
+    }
+    report = {"noticed": 50.0, "finding": found, "stacks": {"missing": {"1": "stopped"}}}
+    (stacks.parent / "report.json").write_text(json.dumps(report))
+    events = [
+        {"kind": "finding", "time": 40.0, "finding": found | {"kind": "straggler", "severity": "warning"}},
+        {"kind": "incident", "time": 51.0, "finding": found},
+        {
+            "kind": "failure",
+            "time": 60.0,
+            "error": "NonFiniteError",
+            "rank": 0,
+            "problems": [{"what": "the loss is not a number", "where": "step 9 (…), not finite on rank 2"}],
+        },
+        {"kind": "failure", "time": 61.0, "error": "RankLostError", "rank": 1, "secondary": True},
+    ]
+    (root / "events.jsonl").write_text("".join(json.dumps(event) + "\n" for event in events))
+    seen = read_notices(root, spare, "StorageError: the disk is full", 99.0)
+    assert [(each.kind, each.rank, each.by) for each in seen] == [
+        ("straggler", 1, "finding"),
+        ("stall", 1, "incident"),
+        ("not_finite", 2, "failure"),
+    ]
+    assert (seen[1].stacks, seen[1].missing) == (1, (1,))
+    (spare / "run").mkdir(parents=True)
+    only = read_notices(tmp_path / "nothing", spare, "run x\nStorageError: the disk is full\n  where: …", 99.0)
+    assert [(each.kind, each.by) for each in only] == [("disk_full", "verdict")]
+    lost = read_notices(tmp_path / "nothing", spare, "RankLostError: rank 2 (pid 7) was killed by signal 9", 99.0)
+    assert [(each.kind, each.rank) for each in lost] == [("dead_rank", 2)]
