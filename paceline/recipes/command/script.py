@@ -18,7 +18,11 @@ _SHELLS = ("sh", "bash", "dash", "zsh", "ksh")
 _TORCHRUN = "torchrun"
 _ITS_MODULES = ("torch.distributed.run", "torch.distributed.launch")
 _TAKE_A_VALUE = {"python": ("-W", "-X", "--check-hash-based-pycs"), "shell": ("-o", "+o", "-O", "+O", "--rcfile")}
-_NO_FILE = {"python": ("-m", "-c", "-"), "shell": ("-c", "-s"), _TORCHRUN: ("-m", "--module", "--no-python", "--no_python")}
+_NO_FILE = {
+    "python": ("-m", "-c", "-"),
+    "shell": ("-c", "-s"),
+    _TORCHRUN: ("-m", "--module", "--no-python", "--no_python"),
+}
 """after these the rest is a module, a text or another program"""
 _ALONE = ("--standalone", "--run-path", "--run_path", "--virtual-local-rank", "--virtual_local_rank")
 """torchrun's options that take no value; all others take one"""
