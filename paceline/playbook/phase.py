@@ -131,6 +131,10 @@ class Phase(Section, ABC):
         """Why the work is not done, although its command ended well; None: it is."""
         return None
 
+    def silent(self) -> Mapping[str, str]:
+        """Names, or prefixes, that its kind reports and it will not, as it is written -> what would make it."""
+        return {}
+
     def wins_by(self) -> tuple[str, ...]:
         """The keys that a winner of this phase has values for; empty where it has no winner."""
         return ()

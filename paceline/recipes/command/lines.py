@@ -49,6 +49,6 @@ class LineSplitter:
         line = bytes(self._head + self._tail)
         if self._is_long:
             # A number that was cut would be another one.
-            line = self._head.rstrip(_OF_NUMBERS) + " … ".encode() + self._tail.lstrip(_OF_NUMBERS)
+            line = bytes(self._head.rstrip(_OF_NUMBERS) + " … ".encode() + self._tail.lstrip(_OF_NUMBERS))
         self._head, self._tail, self._is_long = bytearray(), bytearray(), False
         return line.decode("utf-8", "replace")
