@@ -11,12 +11,12 @@ import math
 import statistics
 import time
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import paceline
-from paceline.sweep.evidence import RaceSettings, Verdict
+from paceline.sweep.evidence import ENDED, RaceSettings, Verdict
 from paceline.sweep.fingerprint import Surroundings
 from paceline.sweep.ledger import Row
 from paceline.sweep.matrix import Case, Matrix
@@ -82,7 +82,8 @@ def describe_sweep(
         if row.id in counted and row.id in measured and row.case in of_case:
             of_case[row.case].append(measured[row.id])
     places = {name: place for place, name in enumerate(ranking.order, 1)}
-    cases = [_case(case, of_case[case.name], ranking.verdicts[case.name], places, sweep) for case in sweep.matrix.cases]
+    verdicts = {name: _close(ranking.verdicts[name], trials, ending) for name, trials in of_case.items()}
+    cases = [_case(case, of_case[case.name], verdicts[case.name], places, sweep) for case in sweep.matrix.cases]
     cases.sort(key=lambda case: case["rank"])
     best = _best(cases)
     # Samples or steps until a trial has told the recipe's own.
@@ -118,6 +119,14 @@ def describe_sweep(
         "code": dict(sweep.surroundings.code) | {"git": sweep.surroundings.machine.get("git")},
         "notes": list(ending.notes),
     }
+
+
+def _close(verdict: Verdict, trials: Sequence[Measured], ending: Ending) -> Verdict:
+    """Where a sweep was ended before its race was: a case that has only failed is no open question."""
+    has_failed = bool(trials) and not any(trial.status in ENDED for trial in trials)
+    if ending.state == "running" or verdict.verdict != "undecided" or not has_failed:
+        return verdict
+    return replace(verdict, verdict="failed", complete=False, evidence=", ".join(trial.status for trial in trials))
 
 
 def _is_metric(sweep: Sweep) -> bool:
@@ -159,7 +168,7 @@ def _trial(row: Row, measured: Measured | None, sweep: Sweep, is_counted: bool) 
 def _case(
     case: Case, trials: Sequence[Measured], verdict: Verdict, places: Mapping[str, int], sweep: Sweep
 ) -> dict[str, Any]:
-    good = [trial for trial in trials if trial.status in ("ok", "stopped")]
+    good = [trial for trial in trials if trial.status in ENDED]
     means = {name: _mean([getattr(trial, name) for trial in good]) for name in _COMMON}
     rates = [trial.samples_per_s for trial in good if trial.samples_per_s is not None]
     baseline = case.name == sweep.matrix.baseline
