@@ -22,8 +22,8 @@ from paceline.sweep.matrix import Matrix, batch_of, build_matrix
 from paceline.sweep.opening import open_sweep
 from paceline.sweep.outcome import Ending, Sweep
 from paceline.sweep.plan import COMMAND, STEP_TIME, THROUGHPUT, Plan, load_plan
+from paceline.sweep.race import Race
 from paceline.sweep.racer import Racer
-from paceline.sweep.scoreboard import Race
 from paceline.sweep.trial import Slot, build_slots
 from paceline.sweep.trial_settings import plan_trial
 

@@ -26,9 +26,10 @@ from paceline.sweep.matrix import batch_of
 from paceline.sweep.measured import Measured, from_record
 from paceline.sweep.orders import Orders
 from paceline.sweep.outcome import Ending, Sweep
+from paceline.sweep.race import Race
 from paceline.sweep.results import read_trial
 from paceline.sweep.running import Running, describe_progress, describe_result
-from paceline.sweep.scoreboard import Race, Scoreboard
+from paceline.sweep.scoreboard import Scoreboard
 from paceline.sweep.tables import write_outputs, write_plan
 from paceline.sweep.takeover import mark_of, take_over
 from paceline.sweep.trial import Slot, Trial, read_tail, train_command

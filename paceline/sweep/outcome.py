@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import paceline
+from paceline.sweep.costs import count_costs
 from paceline.sweep.evidence import ENDED, RaceSettings, Verdict
 from paceline.sweep.fingerprint import Surroundings
 from paceline.sweep.ledger import Row
@@ -23,6 +24,7 @@ from paceline.sweep.matrix import Case, Matrix
 from paceline.sweep.measured import Measured, from_record
 from paceline.sweep.plan import STEP_TIME, THROUGHPUT, Plan
 from paceline.sweep.ranking import Ranking
+from paceline.sweep.sentence import say_result
 
 SCHEMA = 1
 _WIDEST = 10.0
@@ -109,11 +111,11 @@ def describe_sweep(
         "winner": next((case["name"] for case in cases if case["verdict"] == "winner"), None),
         "best": best["name"] if best else None,
         "is_decided": ending.state == "finished" and _is_decided(cases),
-        "sentence": _sentence(cases, best, aim, ending),
+        "sentence": say_result(cases, best, aim, is_ended=ending.state == "finished"),
         "cases": cases,
         "trials": trials,
         "history": list(history),
-        "costs": _costs(rows, measured, counted, of_case, sweep.settings.steps, grid_repeats),
+        "costs": count_costs(rows, measured, counted, of_case, sweep.settings.steps, grid_repeats),
         "machine": dict(sweep.surroundings.machine),
         "hardware": dict(sweep.surroundings.hardware),
         "code": dict(sweep.surroundings.code) | {"git": sweep.surroundings.machine.get("git")},
@@ -214,71 +216,3 @@ def _best(cases: Sequence[Mapping[str, Any]]) -> Mapping[str, Any] | None:
     """The winner, or who leads so far."""
     first = cases[0] if cases else None
     return first if first is not None and first["verdict"] in _MAY_WIN and first["value"] is not None else None
-
-
-def _sentence(
-    cases: Sequence[Mapping[str, Any]], best: Mapping[str, Any] | None, objective: Mapping[str, str], ending: Ending
-) -> str:
-    """The result in one sentence."""
-    if best is None:
-        statuses = sorted({case["verdict"] for case in cases if case["num_trials"]})
-        return f"No case has a result ({', '.join(statuses)})." if statuses else "No trial has ended yet."
-    amount = f"{_amount(best['value'])} {objective['unit'] or objective['name']}"
-    is_ended = ending.state == "finished"
-    has_won = best["verdict"] == "winner" and is_ended
-    does = "wins" if has_won else "leads" if is_ended else "leads so far"
-    text = f"{best['name']} {does} with {amount}"
-    base = next(case for case in cases if case["is_baseline"])
-    if base is not best and base["value"]:
-        share = (best["value"] - base["value"]) / abs(base["value"])
-        text += f", {share:+.1%} against the baseline {base['name']} ({_amount(base['value'])})"
-    tied = [case["name"] for case in cases if case["verdict"] == "tied"]
-    if tied:
-        shown = ", ".join(tied[:3]) + (f" and {len(tied) - 3} more" if len(tied) > 3 else "")
-        # Some of them may be tied for certain; their evidence says which.
-        text += f"; {'tied with' if has_won else 'not told apart from'} it: {shown}"
-    open_cases = sum(case["verdict"] == "undecided" for case in cases)
-    if open_cases:
-        text += f"; {open_cases} of {len(cases)} cases {'is' if open_cases == 1 else 'are'} undecided"
-    return text + "."
-
-
-def _amount(value: float) -> str:
-    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
-
-
-def _costs(
-    rows: Sequence[Row],
-    measured: Mapping[int, Measured],
-    counted: Collection[int],
-    of_case: Mapping[str, Sequence[Measured]],
-    steps: int,
-    repeats: int,
-) -> dict[str, Any]:
-    counting = [trial for number, trial in measured.items() if number in counted]
-    others = [trial for number, trial in measured.items() if number not in counted]
-    return {
-        "num_trials": len(rows),
-        "num_interrupted": sum(row.status == "interrupted" for row in rows),
-        "device_s": sum(trial.device_s for trial in counting),
-        "other_device_s": sum(trial.device_s for trial in others),
-        "startup_s": sum(trial.startup_s for trial in counting),
-        "wall_s": sum(row.ended - row.began for row in rows if row.ended is not None),
-        "full_grid_device_s": _grid_cost(of_case, steps, repeats),
-        "full_grid_repeats": repeats,
-    }
-
-
-def _grid_cost(of_case: Mapping[str, Sequence[Measured]], steps: int, repeats: int) -> float | None:
-    """What all cases, each so often and for so many steps, would cost, by the pace that was seen."""
-    per_trial = []
-    for trials in of_case.values():
-        whole = [
-            trial.startup_s / trial.duration_s * trial.device_s
-            + (1 - trial.startup_s / trial.duration_s) * trial.device_s * steps / trial.counted_steps
-            for trial in trials
-            if trial.counted_steps and trial.duration_s > 0
-        ]
-        if whole:
-            per_trial.append(statistics.fmean(whole))
-    return statistics.fmean(per_trial) * len(of_case) * repeats if per_trial else None

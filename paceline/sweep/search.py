@@ -13,10 +13,12 @@ import json
 import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 from paceline.errors import UsageError
 from paceline.sweep.evidence import ENDED, Assignment, RaceSettings, TrialResult, Verdict
+from paceline.sweep.race import Race
+from paceline.sweep.ranking import Ranking
 
 SEARCH_ROUND = 1
 """All trials of the search are of this round; those of the race come after it."""
@@ -24,15 +26,6 @@ _MOST_ASKED = 20
 """proposals in a row that were tried before; then one that was not is drawn"""
 _WORDS = {"oom": "does not fit", "diverged": "diverges"}
 Point = tuple[int, ...]
-
-
-class Race(Protocol):
-    """Who decides among the finalists."""
-
-    def next(self) -> Assignment | None: ...
-    def observe(self, result: TrialResult) -> None: ...
-    def ranking(self) -> Any: ...  # a dataclass with `order` and `verdicts`; whatever else it has is handed on
-    def full_repeats(self) -> int: ...
 
 
 class Searcher:
@@ -89,7 +82,7 @@ class Searcher:
         raced = self._race.ranking().verdicts if self._race is not None else {}
         return {name: self._searched(name) for name in self._cases} | dict(raced)
 
-    def ranking(self) -> Any:
+    def ranking(self) -> Ranking:
         """The race's, with the cases behind it that only the search tried, the best first, and then those nobody did."""
         raced = (self._race or self._idle).ranking()
         first = raced.order if self._race is not None else ()
