@@ -42,6 +42,10 @@ def sweep(path: str, overrides: Sequence[str], out: Path | None, dry_run: bool, 
     surroundings = describe_surroundings(case.job for case in matrix.cases)
     whole = Sweep(plan, matrix, root, surroundings, settings, unit, sys.argv)
     _check_trials(whole)
+    if plan.config.search is not None:
+        from paceline.sweep.search import check_optuna
+
+        check_optuna(plan.config.search)
     if dry_run:
         print("\n".join(describe_dry_run(whole)))
         return 0

@@ -9,6 +9,7 @@ come from rounds of their own. The same results in the same order give the same 
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import random
 from collections.abc import Callable, Mapping, Sequence
@@ -157,7 +158,9 @@ class Proposer:
     """optuna's study behind two words: propose a case that was not tried, and tell what came of it."""
 
     def __init__(self, space: Space, direction: str, sampler: str, seed: int) -> None:
-        optuna = _import_optuna(sampler)
+        check_optuna(sampler)
+        import optuna
+
         optuna.logging.set_verbosity(optuna.logging.ERROR)
         samplers = {"random": optuna.samplers.RandomSampler, "tpe": optuna.samplers.TPESampler}
         self._states = optuna.trial.TrialState
@@ -198,12 +201,8 @@ class Proposer:
             self._study.tell(trial, value)
 
 
-def _import_optuna(sampler: str) -> Any:
-    try:
-        import optuna
-    except ImportError as error:
+def check_optuna(sampler: str) -> None:
+    """UsageError where it is not installed; before a sweep has a directory."""
+    if importlib.util.find_spec("optuna") is None:
         what = f"a search with {sampler} needs optuna, which is not installed"
-        raise UsageError(
-            what, "the plan's search", "pip install 'paceline[search]', or leave the search out"
-        ) from error
-    return optuna
+        raise UsageError(what, "the plan's search", "pip install 'paceline[search]', or leave the search out")
