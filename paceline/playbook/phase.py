@@ -59,6 +59,11 @@ class Scene:
     def overrides(self) -> list[str]:
         return [f"{name}={show(value)}" for name, value in self.settings.items()]
 
+    def without(self, keys: Collection[str]) -> Scene:
+        """Without these settings."""
+        kept = {name: value for name, value in self.settings.items() if name not in keys}
+        return dataclasses.replace(self, settings=kept)
+
     def without_unknown(self) -> Scene:
         """Without what earlier phases will only find: what is left can be checked now."""
         known = {name: value for name, value in self.settings.items() if not _is_unknown(value)}

@@ -81,7 +81,8 @@ def _points(plan: Plan) -> Iterable[dict[str, Any]]:
     for values in axes.values():
         num *= len(values)
     if num > _MOST_CASES:
-        raise ConfigError(f"the plan has {num:,} cases", plan.origin("axes"), f"at most {_MOST_CASES:,} are possible")
+        what = f"the plan has {num:,} cases, and at most {_MOST_CASES:,} are possible"
+        raise ConfigError(what, plan.origin("axes"), "leave values of an axis out")
     if not axes and not plan.config.cases:
         # Nothing to compare, and still a sweep: how noisy is this machine with this configuration?
         return [{}]
@@ -216,10 +217,10 @@ def _check_objective(cases: list[Case], plan: Plan) -> None:
     sizes = {batch_of(case) for case in cases}
     if None in sizes:
         do = f"say command.samples_per_step, or set objective={THROUGHPUT}"
-        raise ConfigError(f"objective={STEP_TIME}: nobody says how many samples a step of this script has", where, do)
+        raise ConfigError(f"objective={STEP_TIME}: the script does not say how many samples a step has", where, do)
     if len(sizes) > 1:
         shown = ", ".join(map(str, sorted(size for size in sizes if size is not None)))
-        what = f"objective={STEP_TIME} cannot compare batches of different sizes ({shown}): the smallest would win"
+        what = f"objective={STEP_TIME} cannot compare batches of {shown}: the smallest would win"
         raise ConfigError(what, where, f"set objective={THROUGHPUT}, or one batch size")
 
 

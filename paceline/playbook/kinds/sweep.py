@@ -201,8 +201,8 @@ def speed_up_criteria(wanted: float | str | None, plan: Mapping[str, Any]) -> li
         return [
             (
                 f"speed_up >= {number:g}",
-                f"{why}; by the means alone: a sweep by {objective} has no interval of its pace",
+                f"{why}; by the means: a sweep by {objective} has no interval of its pace",
             )
         ]
-    certain = "the low end of the interval, so that chance does not decide; more repeats make it narrower"
+    certain = "the low end of the interval; more repeats make it narrower"
     return [(f"speed_up >= {number:g}", why), (f"speed_up_low >= {min(number, 0.0):g}", certain)]
