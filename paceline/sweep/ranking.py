@@ -70,7 +70,7 @@ def rank_cases(
     excluded = {
         case: verdict
         for case in cases
-        if (verdict := exclude(case, results, reference, case == baseline, settings, lengths))
+        if (verdict := exclude(case, results, reference, case == baseline, settings, lengths, 1 if is_final else TRIES))
     }
     counted = [r for r in results if r.status in ENDED and value_of(r, settings) is not None]
     doubt = settling(counted, settings, min(lengths.values(), default=settings.steps))
@@ -136,15 +136,16 @@ def exclude(
     is_baseline: bool,
     settings: RaceSettings,
     lengths: Mapping[int, int],
+    tries: int = TRIES,
 ) -> Verdict | None:
-    """Why a case cannot win, however fast it is."""
+    """Why a case cannot win, however fast it is; `tries`: so many failures and nothing else are a verdict."""
     own = [r for r in results if r.case == case]
     ended = [r for r in own if r.status in ENDED]
     for result in own:
         if result.status in _EXCLUDED:
             what = "out of memory" if result.status == "oom" else "its loss was not a number or grew without bound"
             return Verdict(_EXCLUDED[result.status], trials=len(ended), evidence=f"{what} in round {result.round}")
-    if len(own) >= TRIES and not any(value_of(r, settings) is not None for r in ended):
+    if len(own) >= tries and not any(value_of(r, settings) is not None for r in ended):
         statuses = ", ".join(f"{r.status} in round {r.round}" for r in own)
         silent = f" without a number for {settings.objective}" if ended else ""
         return Verdict("failed", complete=False, evidence=statuses + silent)

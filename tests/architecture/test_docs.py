@@ -273,6 +273,7 @@ def test_the_shown_yaml_is_yaml(place: Path) -> None:
     assert shown.pop("book.yaml")["config"] == "sasrec"
     playbook = load_playbook(str(place / "book.yaml"), ["launch.gpus=[]"])
     check_play(Stage(playbook, select(playbook), place / "out"))
+    (place / "train.py").touch()  # the script of mine-plan.yaml: somebody else's
     found = {name: content["recipe"] for name, content in shown.items()}
     assert found == {"mine.yaml": "sasrec", "buckets.yaml": "sasrec", "mine-plan.yaml": "command"}
     assert len(build_matrix(load_plan(place / "mine-plan.yaml")).cases) == 3

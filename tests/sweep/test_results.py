@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from paceline.sweep.measured import Measured, from_record
-from paceline.sweep.results import TrialSpan, read_trial
+from paceline.sweep.pace import TrialSpan
+from paceline.sweep.results import read_trial
 from paceline.telemetry.events import EventLog
 from paceline.telemetry.layout import RunLayout
 from paceline.telemetry.run_file import Attempt, RunFile
