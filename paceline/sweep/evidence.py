@@ -44,6 +44,8 @@ class TrialResult:
     """the validation metric, where the objective is one"""
     steps: int = 0
     """counted ones, without warm-up; 0: not known, taken for what was assigned"""
+    time_s: float | None = None
+    """the middle of its counted steps, on any clock that goes on from trial to trial; None: not known"""
     samples: int = 0
     """seen from its start to its end, whether their loss was told or not; 0: not known"""
 

@@ -146,6 +146,8 @@ class Racer:
         if self.settings.racing:
             noise = self._grid_noise(ranking)
         else:
+            comparison = compare(ranking.ordinary, are_paces=self.settings.objective == "throughput")
+            assert comparison is not None
             noise = comparison.noise if comparison.freedom >= _WELL_KNOWN else comparison.noise_below(_GENEROUS)
         wanted = repeats_for(self.settings.effect, noise, self.settings.power, self.settings.confidence)
         return min(wanted, self.settings.max_rounds)
@@ -158,7 +160,7 @@ class Racer:
             count += len(planned.trials)
             if count >= len(self.cases):
                 ahead, count = ahead + 1, 0
-        regrouped = [replace(o, round=spans[o.round]) for o in ranking.observations]
+        regrouped = [replace(o, round=spans[o.round]) for o in ranking.ordinary]
         are_paces = self.settings.objective == "throughput"
         coarse = compare(regrouped, are_paces=are_paces)
         assert coarse is not None

@@ -21,7 +21,9 @@ from dataclasses import dataclass, replace
 from paceline.sweep.comparison import Comparison, Observation, compare
 from paceline.sweep.evidence import ENDED, RaceSettings, TrialResult, Verdict
 from paceline.sweep.guard import Curve, Quality, check_soundness, compare_losses, mean_curve
+from paceline.sweep.mishap import Mishaps, count_mishaps, evidence_of_slowness
 from paceline.sweep.scale import Scale, choose_scale
+from paceline.sweep.stalls import steady_windows
 
 _EXCLUDED = {"oom": "does not fit", "diverged": "diverges"}
 TRIES = 2
@@ -48,7 +50,8 @@ class Ranking:
     single: tuple[str, ...]
     """that are behind by a single trial, which may have been an accident"""
     comparison: Comparison | None
-    observations: tuple[Observation, ...] = ()
+    ordinary: tuple[Observation, ...] = ()
+    """the trials as one would compare them without a look at their windows and their time"""
 
 
 def rank_cases(
@@ -73,10 +76,17 @@ def rank_cases(
         if (verdict := exclude(case, results, reference, case == baseline, settings, lengths))
     }
     counted = [r for r in results if r.status in ENDED and value_of(r, settings) is not None]
-    doubt = settling(counted, settings, min(lengths.values(), default=settings.steps))
+    steady = steady_windows(counted) if settings.objective == "throughput" else [r.windows for r in counted]
+    doubt = settling(steady, counted, settings, min(lengths.values(), default=settings.steps))
     is_lower_better = settings.objective != "throughput" and settings.direction == "min"
     scale = choose_scale([value for r in counted if (value := value_of(r, settings)) is not None], is_lower_better)
-    observations = tuple(observe_trial(r, settings, scale, lengths.get(r.round), doubt) for r in counted)
+    observations = [
+        observe_trial(r, kept, settings, scale, lengths.get(r.round), doubt)
+        for r, kept in zip(counted, steady, strict=True)
+    ]
+    ordinary = tuple(
+        replace(observe_trial(r, r.windows, settings, scale, lengths.get(r.round), doubt), time_s=None) for r in counted
+    )
     comparison = compare(observations, are_paces=settings.objective == "throughput")
     if comparison is None:
         verdicts = {case: excluded.get(case, Verdict("undecided", evidence="no trial yet")) for case in cases}
@@ -91,7 +101,8 @@ def rank_cases(
     # A grid is looked at once, when it is whole; what is shown before is not acted on.
     reach = comparison.reach(error / (looks * (looks + 1)) if settings.racing else error)
     verdicts = dict(excluded)
-    contenders, single, unknown = list[str](), list[str](), list[str]()
+    contenders, single, unknown, shadowed = list[str](), list[str](), list[str](), list[str]()
+    mishaps = count_mishaps(comparison)
     for case in cases:
         if case in excluded:
             continue
@@ -100,6 +111,16 @@ def rank_cases(
             unknown.append(case)
             continue
         verdict = _judge(case, leader, comparison, settings, scale, reach)
+        if verdict.verdict == "slower" and settings.objective == "throughput":
+            level = comparison.effects[leader]
+            trials = [(value - level, deviation) for value, deviation in comparison.steadied[case]]
+            if evidence_of_slowness(trials, mishaps) < 2 * len(cases) / (1 - settings.confidence):
+                said = f"{verdict.evidence}: accidents may explain that"
+                verdict = replace(verdict, verdict="undecided", evidence=said)
+                if verdict.trials >= _WITNESSES:
+                    verdicts[case] = replace(verdict, complete=case not in incomplete)
+                    shadowed.append(case)
+                    continue
         if verdict.verdict in ("slower", "tied") and verdict.trials < _WITNESSES and settings.racing:
             verdict = replace(
                 verdict, verdict="undecided", evidence=f"{verdict.evidence}: one trial may be an accident"
@@ -122,11 +143,11 @@ def rank_cases(
             )
             verdicts[winner] = replace(was, verdict="leads", evidence=f"tied with {leader}, and steadier or smaller")
             leader = winner
-    is_open = contenders or unknown or any(verdicts[case].complete for case in single)
+    is_open = contenders or unknown or shadowed or any(verdicts[case].complete for case in single)
     if leader is not None and is_final and not is_open:
         verdicts[leader] = replace(verdicts[leader], verdict="winner")
     order = _order(cases, leader, verdicts, comparison)
-    return Ranking(tuple(order), verdicts, leader, tuple(contenders), tuple(single), comparison, observations)
+    return Ranking(tuple(order), verdicts, leader, tuple(contenders), tuple(single), comparison, ordinary)
 
 
 def exclude(
@@ -190,16 +211,21 @@ def value_of(result: TrialResult, settings: RaceSettings) -> float | None:
     return value if value is not None and math.isfinite(value) and (value > 0 or not is_pace) else None
 
 
-def settling(results: Sequence[TrialResult], settings: RaceSettings, steps: int) -> float:
+def settling(
+    steady: Sequence[Sequence[float]], results: Sequence[TrialResult], settings: RaceSettings, steps: int
+) -> float:
     """Variance, between cases, of how a whole trial differs from its own first steps: what a short trial cannot know.
 
     Queues that drain, caches that fill, clocks that fall: seen where trials were whole, presumed until then.
     """
     matched = max(steps // settings.window, 1)
     whole: dict[str, list[float]] = {}
-    for result in results:
+    for result, kept in zip(results, steady, strict=True):
         if len(result.windows) > matched and len(result.windows) * settings.window >= settings.steps:
-            first, all_of_it = (_harmonic_mean(w) for w in (result.windows[:matched], result.windows))
+            first = [pace for pace in result.windows[:matched] if pace in kept]
+            if not first:
+                continue
+            first, all_of_it = (_harmonic_mean(w) for w in (first, kept))
             whole.setdefault(result.case, []).append(math.log(all_of_it / first))
     means = [statistics.fmean(values) for values in whole.values()]
     squares = statistics.variance(means) * (len(means) - 1) if len(means) > 1 else 0.0
@@ -208,17 +234,27 @@ def settling(results: Sequence[TrialResult], settings: RaceSettings, steps: int)
 
 
 def observe_trial(
-    result: TrialResult, settings: RaceSettings, scale: Scale, steps: int | None = None, doubt: float = 0.0
+    result: TrialResult,
+    steady: Sequence[float],
+    settings: RaceSettings,
+    scale: Scale,
+    steps: int | None = None,
+    doubt: float = 0.0,
 ) -> Observation:
     """A trial as evidence; a longer one than its round counts as far as the others of the round went."""
     value = value_of(result, settings)
     assert value is not None
     steps = settings.steps if steps is None or settings.objective != "throughput" else steps
+    windows: Sequence[float] = result.windows
     if steps < settings.steps:
-        matched = result.windows[: max(steps // settings.window, 1)]
-        if len(matched) < len(result.windows):
-            value = _harmonic_mean(matched)
-    return Observation(result.case, result.round, scale.place(value), doubt if steps < settings.steps else 0.0)
+        matched = windows[: max(steps // settings.window, 1)]
+        if len(matched) < len(windows):
+            value, windows = _harmonic_mean(matched), matched
+    if len(steady) < len(result.windows):
+        kept = [pace for pace in windows if pace in steady]
+        value *= _harmonic_mean(kept) / _harmonic_mean(windows) if kept else 1.0
+    doubt = doubt if steps < settings.steps else 0.0
+    return Observation(result.case, result.round, scale.place(value), doubt, result.time_s)
 
 
 def _harmonic_mean(rates: Sequence[float]) -> float:
