@@ -75,6 +75,13 @@ class Comparison:
         variance = cov[i, i] + cov[j, j] - 2 * cov[i, j]
         return self.effects[case] - self.effects[other], math.sqrt(max(float(variance), 0.0))
 
+    def covariance(self, cases: Sequence[str]) -> np.ndarray:
+        """Of the effects' errors, in this order."""
+        import numpy as np
+
+        places = [self._places[case] for case in cases]
+        return self._covariance[np.ix_(places, places)]
+
     def error_of(self, case: str) -> float:
         return math.sqrt(float(self._covariance[self._places[case], self._places[case]]))
 

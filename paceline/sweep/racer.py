@@ -27,9 +27,11 @@ import statistics
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from paceline.sweep.comparison import compare
 from paceline.sweep.evidence import ENDED, Assignment, RaceSettings, TrialResult, Verdict
+from paceline.sweep.kinship import hopes_of
 from paceline.sweep.power import LEAST_REPEATS, repeats_for
 from paceline.sweep.ranking import TRIES, Ranking, rank_cases, value_of
 
@@ -65,7 +67,15 @@ class Round:
 class Racer:
     """Hands out trials and judges their results."""
 
-    def __init__(self, cases: Sequence[str], baseline: str, settings: RaceSettings, seed: int) -> None:
+    def __init__(
+        self,
+        cases: Sequence[str],
+        baseline: str,
+        settings: RaceSettings,
+        seed: int,
+        values: Mapping[str, Mapping[str, Any]] | None = None,
+    ) -> None:
+        """`values`: what distinguishes each case, by axis."""
         assert baseline in cases
         assert len(set(cases)) == len(cases)
         self.cases = tuple(cases)
@@ -73,6 +83,7 @@ class Racer:
         self.settings = settings
         self.rounds: list[Round] = []
         self._seed = seed
+        self._values = values or {}
         self._results: list[TrialResult] = []
         self._is_decided = False
         self._out: set[tuple[str, int]] = set()
@@ -228,8 +239,13 @@ class Racer:
         if not ranking.single or (ranking.contenders and number <= 3):
             return []
         costs = _Costs(self.results(), self.settings)
-        price = sum(costs.trial(case, self.rounds[0].steps) for case in ranking.single)
-        return list(ranking.single) if price <= self._left(ranking, costs) / 2 else []
+        assert ranking.comparison is not None
+        assert ranking.leader is not None
+        hopes = hopes_of(ranking.comparison, self._values, ranking.single)
+        bar = hopes[ranking.leader].effect
+        hopeful = [case for case in ranking.single if hopes[case].effect + 2 * hopes[case].error > bar]
+        price = sum(costs.trial(case, self.rounds[0].steps) for case in hopeful)
+        return hopeful if price <= self._left(ranking, costs) / 2 else []
 
     def _left(self, ranking: Ranking, costs: _Costs) -> float:
         """Device-seconds that may still be spent, without what the leader's first whole trial will take."""
@@ -244,10 +260,12 @@ class Racer:
         comparison, leader = ranking.comparison, ranking.leader
         assert comparison is not None
         assert leader is not None
-        known = [case for case in ranking.contenders if case in comparison.effects]
+        known = [case for case in (*ranking.contenders, *ranking.single) if case in comparison.effects]
         # What is known badly gets the benefit of its doubt.
-        hopes = {case: sum(comparison.difference(case, leader)) for case in known}
-        rivals = sorted(known, key=lambda case: -hopes[case])
+        hopes = hopes_of(comparison, self._values, ranking.single)
+        reached = {case: hopes[case].effect + hopes[case].error for case in known}
+        known = [c for c in known if c in ranking.contenders or reached[c] + hopes[c].error > hopes[leader].effect]
+        rivals = sorted(known, key=lambda case: -reached[case])
         retry = self._retry(ranking)
         if not rivals and not retry:
             return []

@@ -101,7 +101,7 @@ def rank_cases(
     # A grid is looked at once, when it is whole; what is shown before is not acted on.
     reach = comparison.reach(error / (looks * (looks + 1)) if settings.racing else error)
     verdicts = dict(excluded)
-    contenders, single, unknown, shadowed = list[str](), list[str](), list[str](), list[str]()
+    contenders, single, unknown = list[str](), list[str](), list[str]()
     mishaps = count_mishaps(comparison)
     for case in cases:
         if case in excluded:
@@ -116,11 +116,11 @@ def rank_cases(
             trials = [(value - level, deviation) for value, deviation in comparison.steadied[case]]
             if evidence_of_slowness(trials, mishaps) < 2 * len(cases) / (1 - settings.confidence):
                 said = f"{verdict.evidence}: accidents may explain that"
-                verdict = replace(verdict, verdict="undecided", evidence=said)
-                if verdict.trials >= _WITNESSES:
-                    verdicts[case] = replace(verdict, complete=case not in incomplete)
-                    shadowed.append(case)
-                    continue
+                verdicts[case] = replace(
+                    verdict, verdict="undecided", evidence=said, complete=case not in incomplete
+                )
+                single.append(case)
+                continue
         if verdict.verdict in ("slower", "tied") and verdict.trials < _WITNESSES and settings.racing:
             verdict = replace(
                 verdict, verdict="undecided", evidence=f"{verdict.evidence}: one trial may be an accident"
@@ -143,7 +143,7 @@ def rank_cases(
             )
             verdicts[winner] = replace(was, verdict="leads", evidence=f"tied with {leader}, and steadier or smaller")
             leader = winner
-    is_open = contenders or unknown or shadowed or any(verdicts[case].complete for case in single)
+    is_open = contenders or unknown or any(verdicts[case].complete for case in single)
     if leader is not None and is_final and not is_open:
         verdicts[leader] = replace(verdicts[leader], verdict="winner")
     order = _order(cases, leader, verdicts, comparison)

@@ -27,7 +27,7 @@ _MOST = 0.25
 """of a trial's windows: more are no accidents"""
 _FEWEST = 4
 """windows, to know what is usual for a trial"""
-_CHANCE = 0.01
+_CHANCE = 0.001
 """that a case stalls so often by accident; below, it pays"""
 
 
