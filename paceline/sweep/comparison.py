@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from paceline.sweep.drift import fit_drift
+from paceline.sweep.observation import Observation
 
 if TYPE_CHECKING:
     import numpy as np
@@ -34,19 +35,6 @@ _FARTHEST = 20.0
 """no interval of logs is wider: with a single round, nothing is known, and e²⁰ says so as well as any number"""
 _CUT = 3.0
 _ITERATIONS = 12
-
-
-@dataclass(frozen=True)
-class Observation:
-    """One trial: the logarithm of what was measured, larger is better."""
-
-    case: str
-    round: int
-    value: float
-    doubt: float = 0.0
-    """variance besides a trial's own noise: a short trial may differ from a whole one"""
-    time_s: float | None = None
-    """when it ran; None: neighbours in time are those of its round"""
 
 
 @dataclass(frozen=True)
@@ -156,9 +144,7 @@ def compare(observations: Sequence[Observation], *, are_paces: bool = True) -> C
     steadied = _by_case(observations, values - design[:, len(cases) :] @ solution[len(cases) :], noise)
     struck = tuple(float(-r) for r, is_in in zip(residuals, heavy < 1, strict=True) if is_in)
     is_pure = not bool(doubts[judged].any())
-    return Comparison(
-        effects, noise, free + PRIOR_FREEDOM, dict(counts), places, covariance, is_pure, steadied, struck
-    )
+    return Comparison(effects, noise, free + PRIOR_FREEDOM, dict(counts), places, covariance, is_pure, steadied, struck)
 
 
 def _by_case(

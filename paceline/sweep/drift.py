@@ -13,17 +13,21 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from paceline.sweep.observation import Observation
+
 if TYPE_CHECKING:
     import numpy as np
 
-    from paceline.sweep.comparison import Observation
-
 _SHARES = (0.0, 0.3, 0.6, 0.8, 0.9, 0.97)
 """of a trial's variance that are drift"""
-_TIMES = (1.0, 2.0, 4.0, 8.0, 16.0)
+_TIMES = (0.7, 1.5, 3.0, 6.0, 12.0, 40.0)
 """in which the drift forgets itself, in steps from trial to trial"""
+_RIDGE = 1e-9
+"""a case that ran only in a sitting of its own is not known beside the others, and has an error that says so"""
 _CUT = 3.0
 _ITERATIONS = 8
+_PAUSE = 100.0
+"""steps without a trial, after which the machine may be another one: somebody stopped the sweep and went on later"""
 LEAST_FREEDOM = 5
 """of whole trials: fewer do not know a drift from noise"""
 _PRIOR_NOISE, _PRIOR_FREEDOM = 0.02, 0.5
@@ -53,14 +57,11 @@ def fit_drift(observations: Sequence[Observation], places: dict[str, int], start
     values = values - level
     times = np.array([o.time_s or 0.0 for o in observations])
     whole = doubts == 0
-    design = np.zeros((len(values), len(places)))
-    design[np.arange(len(values)), [places[o.case] for o in observations]] = 1.0
-    if whole.any() and not whole.all():
-        # What all short trials have in common, against whole ones: rounds are no longer there to take it out.
-        design = np.column_stack([design, ~whole])
-    step = float(np.median(np.diff(np.sort(times)))) if len(times) > 1 else 0.0
+    # Of trials side by side most are no step apart, and a pause is no step: neither is a median's or a mean's business.
+    step = float(np.quantile(np.diff(np.sort(times)), 0.9)) if len(times) > 1 else 0.0
     if _freedom(observations, whole) < LEAST_FREEDOM or step <= 0:
         return None
+    design = _design(observations, places, times, step)
     gaps = np.abs(times[:, None] - times[None, :])
     spread = np.full(len(values), _PRIOR_NOISE**2) + doubts
     struck = np.where(start < -_CUT * np.sqrt(spread), -start, 0.0)
@@ -71,13 +72,13 @@ def fit_drift(observations: Sequence[Observation], places: dict[str, int], start
         if _freedom(observations, judged) < LEAST_FREEDOM:
             judged = whole
         if turn < 4 or known is None:
-            known = _likeliest(values[judged], design[judged][:, : len(places)], gaps[np.ix_(judged, judged)], step)
+            known = _likeliest(values[judged], design[judged], gaps[np.ix_(judged, judged)], step)
         noise, share, memory, freedom = known
         kernel = noise**2 * share * np.exp(-gaps / memory)
         own = noise**2 * (1 - share) + doubts
         inverse = np.linalg.inv(kernel + np.diag(own + extra))
         weighted = inverse @ design
-        covariance = np.linalg.inv(design.T @ weighted + 1e-9 * np.eye(design.shape[1]))
+        covariance = np.linalg.inv(design.T @ weighted + _RIDGE * np.eye(design.shape[1]))
         solution = covariance @ (weighted.T @ values)
         reduced = inverse @ (values - design @ solution)
         leverage = np.diag(inverse) - np.einsum("ij,jk,ik->i", weighted, covariance, weighted)
@@ -91,13 +92,24 @@ def fit_drift(observations: Sequence[Observation], places: dict[str, int], start
         extra = np.where(struck > 0, spread * ((struck / bounds) ** 2 - 1), 0.0)
         if turn and bool((before == (struck > 0)).all()):
             break
-    drift = kernel @ reduced
-    if design.shape[1] > len(places):
-        drift = drift + np.where(whole, 0.0, solution[-1])
     count = len(places)
-    return Fit(
-        level + solution[:count], covariance[:count, :count], noise, freedom, struck, level + values - drift
-    )
+    drift = kernel @ reduced + design[:, count:] @ solution[count:]
+    return Fit(level + solution[:count], covariance[:count, :count], noise, freedom, struck, level + values - drift)
+
+
+def _design(observations: Sequence[Observation], places: dict[str, int], times: np.ndarray, step: float) -> np.ndarray:
+    """A column for each case; one for what short trials have in common against whole ones; one for each sitting after the first."""
+    import numpy as np
+
+    columns = [[places[o.case] == place for o in observations] for place in range(len(places))]
+    is_short = [o.doubt > 0 for o in observations]
+    if any(is_short) and not all(is_short):
+        columns.append(is_short)
+    order = np.argsort(times, kind="stable")
+    sittings = np.zeros(len(times), dtype=int)
+    sittings[order[1:]] = np.cumsum(np.diff(times[order]) > _PAUSE * step)
+    columns += [(sittings == number).tolist() for number in range(1, int(sittings.max()) + 1)]
+    return np.array(columns, dtype=float).T
 
 
 def _freedom(observations: Sequence[Observation], chosen: np.ndarray) -> int:
@@ -112,7 +124,7 @@ def _likeliest(
     import numpy as np
 
     design = design[:, design.any(axis=0)]
-    free = len(values) - design.shape[1]
+    free = len(values) - int(np.linalg.matrix_rank(design))
     best = (-math.inf, 0.0, 0.0, 0.0)
     for share in _SHARES:
         for memory in _TIMES if share else _TIMES[:1]:
@@ -120,7 +132,7 @@ def _likeliest(
             root = np.linalg.cholesky(shape)
             both = np.linalg.solve(root, np.column_stack([design, values]))
             left, right = both[:, :-1], both[:, -1]
-            normal = left.T @ left
+            normal = left.T @ left + _RIDGE * np.eye(left.shape[1])
             squares = float(right @ right - (left.T @ right) @ np.linalg.solve(normal, left.T @ right))
             variance = (max(squares, 0.0) + _PRIOR_FREEDOM * _PRIOR_NOISE**2) / (free + _PRIOR_FREEDOM)
             likelihood = -0.5 * (

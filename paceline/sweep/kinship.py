@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 _SHARED = (0.0, 0.01, 0.02, 0.05, 0.1, 0.2)
 _OWN = (0.003, 0.01, 0.02, 0.05, 0.1, 0.2)
 """deviations between cases, as logs: by the values of one axis, and besides"""
+_FEWEST = 4
+"""cases, to say anything of their spread"""
 _CUT = 2.5
 _TURNS = 3
 
@@ -42,6 +44,8 @@ def hopes_of(
     cases = sorted(comparison.effects)
     effects = np.array([comparison.effects[case] for case in cases])
     errors = comparison.covariance(cases)
+    if len(cases) < _FEWEST:
+        return {case: Hope(comparison.effects[case], comparison.error_of(case)) for case in cases}
     kin = _kin(cases, values)
     is_suspect = np.array([case in suspects for case in cases])
     extra = np.zeros(len(cases))

@@ -68,4 +68,5 @@ def _log_likelihood(values: np.ndarray, deviations: np.ndarray, paces: np.ndarra
     clean = np.log1p(-mishaps.rate) - 0.5 * (apart / wide) ** 2 - np.log(wide * np.sqrt(2 * np.pi))
     # Noise plus an exponential loss.
     loss = apart / size + (wide / size) ** 2 / 2 + log_ndtr(-apart / wide - wide / size)
-    return np.logaddexp(clean, np.log(mishaps.rate / size) + loss).sum(axis=0)
+    total: np.ndarray = np.logaddexp(clean, np.log(mishaps.rate / size) + loss).sum(axis=0)
+    return total

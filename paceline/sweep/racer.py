@@ -26,14 +26,15 @@ import random
 import statistics
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
-from paceline.sweep.comparison import compare
+from paceline.sweep.budget import Costs, repeats_by_noise
 from paceline.sweep.evidence import ENDED, Assignment, RaceSettings, TrialResult, Verdict
 from paceline.sweep.kinship import hopes_of
-from paceline.sweep.power import LEAST_REPEATS, repeats_for
-from paceline.sweep.ranking import TRIES, Ranking, rank_cases, value_of
+from paceline.sweep.observation import value_of
+from paceline.sweep.power import LEAST_REPEATS
+from paceline.sweep.ranking import TRIES, Ranking, rank_cases
 
 _FIRST_SHARE = 5
 """of a whole trial: the first round"""
@@ -41,14 +42,8 @@ _PILOT_ROUNDS = 2
 """of a full grid: from their noise follows how many it takes"""
 _PILOT = 6
 """cases that run in the second round at least: without them nobody would know the noise"""
-_WELL_KNOWN = 10
-"""degrees of freedom from which on a noise is taken as it was found"""
-_GENEROUS = 0.7
-"""with this confidence the noise is not larger than what repeats are counted by"""
 _PARTS = 4
 """a round takes at most one of so many parts of what is left: who is behind after it leaves more to the others"""
-_DEAREST = 3.0
-"""how much more than the median a case's steps may be thought to cost"""
 _MOST_LOOKS = 300
 _SLACK = 1.04
 """how much dearer a round may turn out than it was thought"""
@@ -151,37 +146,10 @@ class Racer:
         if self.settings.repeats is not None:
             return self.settings.repeats
         ranking = self.ranking()
-        comparison = ranking.comparison
-        if comparison is None or len(self.rounds) < _PILOT_ROUNDS:
+        if ranking.comparison is None or len(self.rounds) < _PILOT_ROUNDS:
             return LEAST_REPEATS
-        if self.settings.racing:
-            noise = self._grid_noise(ranking)
-        else:
-            comparison = compare(ranking.ordinary, are_paces=self.settings.objective == "throughput")
-            assert comparison is not None
-            noise = comparison.noise if comparison.freedom >= _WELL_KNOWN else comparison.noise_below(_GENEROUS)
-        wanted = repeats_for(self.settings.effect, noise, self.settings.power, self.settings.confidence)
-        return min(wanted, self.settings.max_rounds)
-
-    def _grid_noise(self, ranking: Ranking) -> float:
-        """What trials would scatter by in rounds of all cases: the machine drifts more during those than in a race's short ones."""
-        spans, count, ahead = dict[int, int](), 0, 0
-        for planned in self.rounds:
-            spans[planned.number] = ahead
-            count += len(planned.trials)
-            if count >= len(self.cases):
-                ahead, count = ahead + 1, 0
-        regrouped = [replace(o, round=spans[o.round]) for o in ranking.ordinary]
-        are_paces = self.settings.objective == "throughput"
-        coarse = compare(regrouped, are_paces=are_paces)
-        assert coarse is not None
-        if coarse.is_pure:
-            # Few trials know it badly; taken too small, a race would end too soon.
-            return coarse.noise_below(_GENEROUS)
-        # Short trials beside whole ones: what they differ by is at least the noise.
-        mixed = compare([replace(o, doubt=0.0) for o in regrouped], are_paces=are_paces)
-        assert mixed is not None
-        return mixed.noise
+        sizes = [len(planned.trials) for planned in self.rounds]
+        return repeats_by_noise(ranking.ordinary, sizes, len(self.cases), self.settings)
 
     def _field(self) -> set[str] | None:
         """Among whom the leader is sought: whoever ran in the last round that compared anybody."""
@@ -238,7 +206,7 @@ class Racer:
         """Cases that are out by one trial alone, if a short one more for each of them takes no more than half of what is left."""
         if not ranking.single or (ranking.contenders and number <= 3):
             return []
-        costs = _Costs(self.results(), self.settings)
+        costs = Costs(self.results(), self.settings)
         assert ranking.comparison is not None
         assert ranking.leader is not None
         hopes = hopes_of(ranking.comparison, self._values, ranking.single)
@@ -247,7 +215,7 @@ class Racer:
         price = sum(costs.trial(case, self.rounds[0].steps) for case in hopeful)
         return hopeful if price <= self._left(ranking, costs) / 2 else []
 
-    def _left(self, ranking: Ranking, costs: _Costs) -> float:
+    def _left(self, ranking: Ranking, costs: Costs) -> float:
         """Device-seconds that may still be spent, without what the leader's first whole trial will take."""
         assert ranking.leader is not None
         whole = 0.0 if self._is_confirmed(ranking.leader) else costs.trial(ranking.leader, self.settings.steps)
@@ -269,7 +237,7 @@ class Racer:
         retry = self._retry(ranking)
         if not rivals and not retry:
             return []
-        costs = _Costs(self.results(), self.settings)
+        costs = Costs(self.results(), self.settings)
         price = statistics.fmean(costs.trial(case, self.settings.steps) for case in (leader, *rivals))
         affordable = int(self._left(ranking, costs) / price) if price > 0 else 2 * len(self.cases)
         running = [leader, *rivals]
@@ -323,24 +291,3 @@ class Racer:
         random.Random(f"{self._seed}/{number}").shuffle(order)
         trials = tuple(Assignment(case, number, longer.get(case, steps), why=why) for case in order)
         return Round(number, steps, trials)
-
-
-class _Costs:
-    """What trials cost here, in device-seconds: a start, and a step."""
-
-    def __init__(self, results: Sequence[TrialResult], settings: RaceSettings) -> None:
-        starts: list[float] = []
-        steps: dict[str, list[float]] = {}
-        for result in results:
-            if result.status in ENDED and result.device_s > 0 and result.windows:
-                count = result.steps or len(result.windows) * settings.window
-                start = min(result.startup_s * result.devices, result.device_s)
-                starts.append(start)
-                steps.setdefault(result.case, []).append((result.device_s - start) / count)
-        # Medians, and a bound: one trial that stalled would make the whole grid look dear, and the race's budget large.
-        self._start = statistics.median(starts) if starts else 0.0
-        self._step = statistics.median(cost for own in steps.values() for cost in own) if steps else 0.0
-        self._steps = {c: min(statistics.median_low(own), _DEAREST * self._step) for c, own in steps.items()}
-
-    def trial(self, case: str, steps: int) -> float:
-        return self._start + self._steps.get(case, self._step) * steps

@@ -18,20 +18,18 @@ import statistics
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from paceline.sweep.comparison import Comparison, Observation, compare
+from paceline.sweep.comparison import Comparison, compare
 from paceline.sweep.evidence import ENDED, RaceSettings, TrialResult, Verdict
 from paceline.sweep.guard import Curve, Quality, check_soundness, compare_losses, mean_curve
-from paceline.sweep.mishap import Mishaps, count_mishaps, evidence_of_slowness
+from paceline.sweep.mishap import count_mishaps, evidence_of_slowness
+from paceline.sweep.observation import Observation, observe_trials, value_of
 from paceline.sweep.scale import Scale, choose_scale
-from paceline.sweep.stalls import steady_windows
 
 _EXCLUDED = {"oom": "does not fit", "diverged": "diverges"}
 TRIES = 2
 """failed trials of a case that has never succeeded, after which it is not tried again"""
 _WITNESSES = 2
 """trials without which no case is out: one may be an accident of the machine"""
-_PRESUMED, _PRESUMED_FREEDOM = 0.03, 3
-"""how much short trials may mislead, before whole ones have been seen, and for how many of them that counts"""
 _STEADIER = 1.25
 """by how much deviations of tied cases must differ to decide between them"""
 _UNKNOWN = 10.0
@@ -76,18 +74,10 @@ def rank_cases(
         if (verdict := exclude(case, results, reference, case == baseline, settings, lengths))
     }
     counted = [r for r in results if r.status in ENDED and value_of(r, settings) is not None]
-    steady = steady_windows(counted) if settings.objective == "throughput" else [r.windows for r in counted]
-    doubt = settling(steady, counted, settings, min(lengths.values(), default=settings.steps))
     is_lower_better = settings.objective != "throughput" and settings.direction == "min"
     scale = choose_scale([value for r in counted if (value := value_of(r, settings)) is not None], is_lower_better)
-    observations = [
-        observe_trial(r, kept, settings, scale, lengths.get(r.round), doubt)
-        for r, kept in zip(counted, steady, strict=True)
-    ]
-    ordinary = tuple(
-        replace(observe_trial(r, r.windows, settings, scale, lengths.get(r.round), doubt), time_s=None) for r in counted
-    )
-    comparison = compare(observations, are_paces=settings.objective == "throughput")
+    observations = observe_trials(counted, settings, scale, lengths)
+    comparison = compare(observations.sharp, are_paces=settings.objective == "throughput")
     if comparison is None:
         verdicts = {case: excluded.get(case, Verdict("undecided", evidence="no trial yet")) for case in cases}
         return Ranking(tuple(cases), verdicts, None, (), (), None)
@@ -116,9 +106,7 @@ def rank_cases(
             trials = [(value - level, deviation) for value, deviation in comparison.steadied[case]]
             if evidence_of_slowness(trials, mishaps) < 2 * len(cases) / (1 - settings.confidence):
                 said = f"{verdict.evidence}: accidents may explain that"
-                verdicts[case] = replace(
-                    verdict, verdict="undecided", evidence=said, complete=case not in incomplete
-                )
+                verdicts[case] = replace(verdict, verdict="undecided", evidence=said, complete=case not in incomplete)
                 single.append(case)
                 continue
         if verdict.verdict in ("slower", "tied") and verdict.trials < _WITNESSES and settings.racing:
@@ -147,7 +135,7 @@ def rank_cases(
     if leader is not None and is_final and not is_open:
         verdicts[leader] = replace(verdicts[leader], verdict="winner")
     order = _order(cases, leader, verdicts, comparison)
-    return Ranking(tuple(order), verdicts, leader, tuple(contenders), tuple(single), comparison, ordinary)
+    return Ranking(tuple(order), verdicts, leader, tuple(contenders), tuple(single), comparison, observations.ordinary)
 
 
 def exclude(
@@ -202,64 +190,6 @@ def check_quality(
     )
     tolerance = settings.loss_tolerance if is_whole else 3 * settings.loss_tolerance
     return compare_losses(mean_curve(curves), reference, tolerance)
-
-
-def value_of(result: TrialResult, settings: RaceSettings) -> float | None:
-    """What the objective asks for; None: it has none. A metric may be zero or negative, a pace may not."""
-    is_pace = settings.objective == "throughput"
-    value = result.samples_per_s if is_pace else result.metric
-    return value if value is not None and math.isfinite(value) and (value > 0 or not is_pace) else None
-
-
-def settling(
-    steady: Sequence[Sequence[float]], results: Sequence[TrialResult], settings: RaceSettings, steps: int
-) -> float:
-    """Variance, between cases, of how a whole trial differs from its own first steps: what a short trial cannot know.
-
-    Queues that drain, caches that fill, clocks that fall: seen where trials were whole, presumed until then.
-    """
-    matched = max(steps // settings.window, 1)
-    whole: dict[str, list[float]] = {}
-    for result, kept in zip(results, steady, strict=True):
-        if len(result.windows) > matched and len(result.windows) * settings.window >= settings.steps:
-            first = [pace for pace in result.windows[:matched] if pace in kept]
-            if not first:
-                continue
-            first, all_of_it = (_harmonic_mean(w) for w in (first, kept))
-            whole.setdefault(result.case, []).append(math.log(all_of_it / first))
-    means = [statistics.fmean(values) for values in whole.values()]
-    squares = statistics.variance(means) * (len(means) - 1) if len(means) > 1 else 0.0
-    freedom = max(len(means) - 1, 0)
-    return (squares + _PRESUMED_FREEDOM * _PRESUMED**2) / (freedom + _PRESUMED_FREEDOM)
-
-
-def observe_trial(
-    result: TrialResult,
-    steady: Sequence[float],
-    settings: RaceSettings,
-    scale: Scale,
-    steps: int | None = None,
-    doubt: float = 0.0,
-) -> Observation:
-    """A trial as evidence; a longer one than its round counts as far as the others of the round went."""
-    value = value_of(result, settings)
-    assert value is not None
-    steps = settings.steps if steps is None or settings.objective != "throughput" else steps
-    windows: Sequence[float] = result.windows
-    if steps < settings.steps:
-        matched = windows[: max(steps // settings.window, 1)]
-        if len(matched) < len(windows):
-            value, windows = _harmonic_mean(matched), matched
-    if len(steady) < len(result.windows):
-        kept = [pace for pace in windows if pace in steady]
-        value *= _harmonic_mean(kept) / _harmonic_mean(windows) if kept else 1.0
-    doubt = doubt if steps < settings.steps else 0.0
-    return Observation(result.case, result.round, scale.place(value), doubt, result.time_s)
-
-
-def _harmonic_mean(rates: Sequence[float]) -> float:
-    """Of rates over equally many samples: all samples over all time."""
-    return len(rates) / sum(1 / rate for rate in rates)
 
 
 def _judge(

@@ -5,7 +5,7 @@ takes twice as long makes a trial 5 % slower, more than most differences that a 
 reported stays over true wall time; only the comparison does without these windows, and only where they are accidents:
 - a trial in which many windows are slow is taken as it is, and so are all trials if most of them stalled;
 - a case whose windows stall more often than those of the others does it by itself, and pays for it in full.
-    steady_paces(results)     -> the pace of each without its stalls
+    find_stalls(results)     -> [frozenset(), frozenset({7}), …]: for each trial, which of its windows do not count
 """
 
 from __future__ import annotations
@@ -31,33 +31,28 @@ _CHANCE = 0.001
 """that a case stalls so often by accident; below, it pays"""
 
 
-def steady_windows(results: Sequence[TrialResult]) -> list[tuple[float, ...]]:
-    """The windows of each trial, without those that stalled by accident."""
-    stalled = [stalled_windows(result.windows) for result in results]
+def find_stalls(results: Sequence[TrialResult]) -> list[frozenset[int]]:
+    """For each trial, the windows that stalled by accident."""
+    stalled = [_slow_windows(result.windows) for result in results]
     if sum(bool(found) for found in stalled) > len(results) / 2:
-        return [result.windows for result in results]
+        return [frozenset()] * len(results)
     seen, slow = Counter[str](), Counter[str]()
     for result, found in zip(results, stalled, strict=True):
         seen[result.case] += len(result.windows)
         slow[result.case] += len(found)
     guilty = {case for case in slow if _is_guilty(case, seen, slow)}
-    return [
-        result.windows
-        if result.case in guilty
-        else tuple(pace for index, pace in enumerate(result.windows) if index not in found)
-        for result, found in zip(results, stalled, strict=True)
-    ]
+    return [frozenset() if result.case in guilty else found for result, found in zip(results, stalled, strict=True)]
 
 
-def stalled_windows(windows: Sequence[float]) -> set[int]:
-    """Which of a trial's windows are far slower than its others; none, if those are many."""
+def _slow_windows(windows: Sequence[float]) -> frozenset[int]:
+    """Those far slower than the others of their trial; none, if they are many."""
     if len(windows) < _FEWEST or min(windows) <= 0:
-        return set()
+        return frozenset()
     paces = [math.log(pace) for pace in windows]
     middle = statistics.median(paces)
     spread = _NORMAL * statistics.median(abs(pace - middle) for pace in paces)
-    found = {index for index, pace in enumerate(paces) if pace < middle - max(_FAR * spread, _SLOW)}
-    return found if len(found) <= _MOST * len(windows) else set()
+    found = frozenset(index for index, pace in enumerate(paces) if pace < middle - max(_FAR * spread, _SLOW))
+    return found if len(found) <= _MOST * len(windows) else frozenset()
 
 
 def _is_guilty(case: str, seen: Counter[str], slow: Counter[str]) -> bool:
