@@ -6,11 +6,12 @@ by which this package sees more (stalls.py, drift.py), make the grid look cheape
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import replace
 
-from paceline.sweep.comparison import compare
+from paceline.sweep.comparison import PRIOR_NOISE, compare
 from paceline.sweep.evidence import ENDED, RaceSettings, TrialResult
 from paceline.sweep.observation import Observation
 from paceline.sweep.power import repeats_for
@@ -19,6 +20,8 @@ _WELL_KNOWN = 10
 """degrees of freedom from which on a noise is taken as it was found"""
 _GENEROUS = 0.7
 """with this confidence the noise is not larger than what repeats are counted by"""
+_PRESUMED_FREEDOM = 3.0
+"""for how many degrees of freedom a usual noise counts, when a race guesses the grid's"""
 _DEAREST = 3.0
 """how much more than the median a case's steps may be thought to cost"""
 
@@ -48,14 +51,18 @@ def _grid_noise(ordinary: Sequence[Observation], rounds: Sequence[int], num_case
             ahead, count = ahead + 1, 0
     regrouped = [replace(o, round=spans[o.round - 1]) for o in ordinary]
     coarse = compare(regrouped, are_paces=are_paces)
+    if coarse is not None and not coarse.is_pure:
+        # Short trials beside whole ones: what they differ by is at least the noise.
+        coarse = compare([replace(o, doubt=0.0) for o in regrouped], are_paces=are_paces)
     assert coarse is not None
-    if coarse.is_pure:
-        # Few trials know it badly; taken too small, a race would end too soon.
-        return coarse.noise_below(_GENEROUS)
-    # Short trials beside whole ones: what they differ by is at least the noise.
-    mixed = compare([replace(o, doubt=0.0) for o in regrouped], are_paces=are_paces)
-    assert mixed is not None
-    return mixed.noise
+    # Few trials know it badly; taken too small, a race would end too soon.
+    squares = coarse.freedom * coarse.noise**2 + _PRESUMED_FREEDOM * PRIOR_NOISE**2
+    known = replace(
+        coarse,
+        noise=math.sqrt(squares / (coarse.freedom + _PRESUMED_FREEDOM)),
+        freedom=coarse.freedom + _PRESUMED_FREEDOM,
+    )
+    return known.noise_below(_GENEROUS) if coarse.is_pure else known.noise
 
 
 class Costs:

@@ -203,17 +203,24 @@ class Racer:
         return None
 
     def _second_chance(self, ranking: Ranking, number: int) -> list[str]:
-        """Cases that are out by one trial alone, if a short one more for each of them takes no more than half of what is left."""
+        """Cases that are out by trials that may be accidents, the most hopeful first, as far as half of what is left pays for short ones.
+
+        While others may still win, only those that would, if they are what their kin are.
+        """
         if not ranking.single or (ranking.contenders and number <= 3):
             return []
-        costs = Costs(self.results(), self.settings)
         assert ranking.comparison is not None
         assert ranking.leader is not None
         hopes = hopes_of(ranking.comparison, self._values, ranking.single)
-        bar = hopes[ranking.leader].effect
-        hopeful = [case for case in ranking.single if hopes[case].effect + 2 * hopes[case].error > bar]
-        price = sum(costs.trial(case, self.rounds[0].steps) for case in hopeful)
-        return hopeful if price <= self._left(ranking, costs) / 2 else []
+        reached = {case: hopes[case].effect + 2 * hopes[case].error for case in ranking.single}
+        costs = Costs(self.results(), self.settings)
+        left, chosen = self._left(ranking, costs) / 2, list[str]()
+        for case in sorted(ranking.single, key=lambda case: -reached[case]):
+            left -= costs.trial(case, self.rounds[0].steps)
+            if left < 0 or (ranking.contenders and reached[case] <= hopes[ranking.leader].effect):
+                break
+            chosen.append(case)
+        return chosen
 
     def _left(self, ranking: Ranking, costs: Costs) -> float:
         """Device-seconds that may still be spent, without what the leader's first whole trial will take."""
@@ -242,11 +249,10 @@ class Racer:
         affordable = int(self._left(ranking, costs) / price) if price > 0 else 2 * len(self.cases)
         running = [leader, *rivals]
         if self.settings.repeats is None and number <= 3:
-            if number == 3 and affordable >= 2:
-                # The same once more: only whole trials that ran twice tell the noise.
+            if number == 3:
+                # The same once more, whatever is left: only whole trials that ran twice tell the noise, and so what may be spent.
                 running = [case for case in running if self._is_confirmed(case)]
-            if number == 2 or affordable >= 2:
-                return [*running[: max(affordable // _PARTS, _PILOT)], *retry]
+            return [*running[: max(affordable // _PARTS, _PILOT)], *retry]
         if affordable < 2:
             return []
         # The noise, and with it the budget, is known badly at first: the field grows no faster than that knowledge.
