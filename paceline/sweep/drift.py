@@ -25,7 +25,9 @@ _TIMES = (0.7, 1.5, 3.0, 6.0, 12.0, 40.0)
 _RIDGE = 1e-9
 """a case that ran only in a sitting of its own is not known beside the others, and has an error that says so"""
 _CUT = 3.0
-_ITERATIONS = 8
+_ITERATIONS, _ESTIMATES = 8, 3
+_ENOUGH = 200
+"""trials that know a drift well; the likelihood's price grows with the third power of their number"""
 _PAUSE = 100.0
 """steps without a trial, after which the machine may be another one: somebody stopped the sweep and went on later"""
 LEAST_FREEDOM = 5
@@ -71,8 +73,8 @@ def fit_drift(observations: Sequence[Observation], places: dict[str, int], start
         judged = whole & (struck == 0)
         if _freedom(observations, judged) < LEAST_FREEDOM:
             judged = whole
-        if turn < 4 or known is None:
-            known = _likeliest(values[judged], design[judged], gaps[np.ix_(judged, judged)], step)
+        if turn < _ESTIMATES or known is None:
+            known = _likeliest(values, design, gaps, _latest(times, judged), step)
         noise, share, memory, freedom = known
         kernel = noise**2 * share * np.exp(-gaps / memory)
         own = noise**2 * (1 - share) + doubts
@@ -117,12 +119,21 @@ def _freedom(observations: Sequence[Observation], chosen: np.ndarray) -> int:
     return int(chosen.sum()) - len(cases)
 
 
+def _latest(times: np.ndarray, judged: np.ndarray) -> np.ndarray:
+    """The places of so many trials as are enough to know a drift by: neighbours, and the newest."""
+    import numpy as np
+
+    places = np.flatnonzero(judged)
+    return places[np.argsort(times[places], kind="stable")[-_ENOUGH:]]
+
+
 def _likeliest(
-    values: np.ndarray, design: np.ndarray, gaps: np.ndarray, step: float
+    values: np.ndarray, design: np.ndarray, gaps: np.ndarray, chosen: np.ndarray, step: float
 ) -> tuple[float, float, float, float]:
     """Noise, the drift's share of it, its time, and the degrees of freedom, by restricted likelihood."""
     import numpy as np
 
+    values, design, gaps = values[chosen], design[chosen], gaps[np.ix_(chosen, chosen)]
     design = design[:, design.any(axis=0)]
     free = len(values) - int(np.linalg.matrix_rank(design))
     best = (-math.inf, 0.0, 0.0, 0.0)

@@ -24,7 +24,7 @@ _OWN = (0.003, 0.01, 0.02, 0.05, 0.1, 0.2)
 _FEWEST = 4
 """cases, to say anything of their spread"""
 _CUT = 2.5
-_TURNS = 3
+_TURNS = 2
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,8 @@ def hopes_of(
     import numpy as np
 
     cases = sorted(comparison.effects)
-    effects = np.array([comparison.effects[case] for case in cases])
+    level = sum(comparison.effects.values()) / len(cases)
+    effects = np.array([comparison.effects[case] - level for case in cases])
     errors = comparison.covariance(cases)
     if len(cases) < _FEWEST:
         return {case: Hope(comparison.effects[case], comparison.error_of(case)) for case in cases}
@@ -62,7 +63,7 @@ def hopes_of(
     noise = errors + np.diag(extra)
     reduced, projected = _reduce(effects, spread + noise)
     # What is left of each effect when its error is taken out, and how well that is known.
-    found = effects - noise @ reduced
+    found = level + effects - noise @ reduced
     left = np.diag(noise - noise @ projected @ noise)
     return {
         case: Hope(float(effect), math.sqrt(max(float(rest), 0.0)))
@@ -100,10 +101,10 @@ def _likeliest(effects: np.ndarray, errors: np.ndarray, kin: np.ndarray) -> tupl
     for shared in _SHARED if kin.any() else _SHARED[:1]:
         for own in _OWN:
             variance = shared**2 * kin + own**2 * np.eye(len(effects)) + errors
-            reduced, _ = _reduce(effects, variance)
-            likelihood = -0.5 * float(
-                np.linalg.slogdet(variance)[1] + np.log(np.linalg.inv(variance).sum()) + effects @ reduced
-            )
+            inverse = np.linalg.inv(variance)
+            sums = inverse.sum(axis=1)
+            squares = effects @ inverse @ effects - (sums @ effects) ** 2 / sums.sum()
+            likelihood = -0.5 * float(np.linalg.slogdet(variance)[1] + np.log(sums.sum()) + squares)
             if likelihood > best[0]:
                 best = likelihood, shared, own
     return best[1], best[2]
