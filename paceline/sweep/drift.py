@@ -22,8 +22,9 @@ _SHARES = (0.0, 0.3, 0.6, 0.8, 0.9, 0.97)
 """of a trial's variance that are drift"""
 _TIMES = (0.7, 1.5, 3.0, 6.0, 12.0, 40.0)
 """in which the drift forgets itself, in steps from trial to trial"""
+_SITTING_SPREAD = 0.05
+"""by how much the machine may have changed in a pause, and short trials differ from whole ones"""
 _RIDGE = 1e-9
-"""a case that ran only in a sitting of its own is not known beside the others, and has an error that says so"""
 _CUT = 3.0
 _ITERATIONS, _ESTIMATES = 8, 3
 _ENOUGH = 200
@@ -64,6 +65,9 @@ def fit_drift(observations: Sequence[Observation], places: dict[str, int], start
     if _freedom(observations, whole) < LEAST_FREEDOM or step <= 0:
         return None
     design = _design(observations, places, times, step)
+    # Of the columns that are no cases nothing is known but that they are small: a case that ran only in a sitting of its own has
+    # an error that says so.
+    prior = np.where(np.arange(design.shape[1]) < len(places), 0.0, _SITTING_SPREAD**-2)
     gaps = np.abs(times[:, None] - times[None, :])
     spread = np.full(len(values), _PRIOR_NOISE**2) + doubts
     struck = np.where(start < -_CUT * np.sqrt(spread), -start, 0.0)
@@ -80,7 +84,7 @@ def fit_drift(observations: Sequence[Observation], places: dict[str, int], start
         own = noise**2 * (1 - share) + doubts
         inverse = np.linalg.inv(kernel + np.diag(own + extra))
         weighted = inverse @ design
-        covariance = np.linalg.inv(design.T @ weighted + _RIDGE * np.eye(design.shape[1]))
+        covariance = np.linalg.inv(design.T @ weighted + np.diag(prior))
         solution = covariance @ (weighted.T @ values)
         reduced = inverse @ (values - design @ solution)
         leverage = np.diag(inverse) - np.einsum("ij,jk,ik->i", weighted, covariance, weighted)

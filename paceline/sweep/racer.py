@@ -5,14 +5,16 @@ same next trial, so a driver that was killed hands over what its ledger has and 
 
 A race goes in rounds, each case at most once in each, in an order of its own:
 - Round 1: every case, a short trial; the baseline a whole one, whose losses are what the others are held against.
-- After each round every case is compared with the leader by one fit over all rounds (comparison.py), with intervals that hold
+- After each round every case is compared with the leader by one fit over all trials (comparison.py, drift.py), with intervals that hold
   for all cases and all looks together: the error is shared out over all ordered pairs of cases (any of them may wrongly lead,
-  and any other look slower) and over the looks (look n gets 1 / n(n+1) of it: the parts add up to the whole, however many looks there are). A union bound needs no
-  independence between looks, which share their data, and no fixed end. Cases that are certainly slower than the leader, or
+  and any other look slower) and over the looks (look n gets 1 / n(n+1) of it: the parts add up to the whole, however many looks there
+  are). A union bound needs no independence between looks, which share their data, and no fixed end. Cases that are certainly slower than the leader, or
   certainly within the margin of it, run no more.
 - The rest run on. What they may cost together is a share of the full grid's cost; while not all of them can be afforded
   four times more, only the most hopeful do. Others are "undecided" then, not slower: nobody claims what was not measured.
-- Only the first round is short. What a short trial cannot know of a whole one is part of its doubt (ranking.py), so it can say
+- Who is hopeful is said by a case's own trials and by those that share values with it (kinship.py). Who is out by trials that may be
+  accidents (mishap.py) gets another short one.
+- Only the first round is short. What a short trial cannot know of a whole one is part of its doubt (observation.py), so it can say
   who is far behind, never who wins.
 - Nobody wins without a whole trial, and the leader has its first early: a case that trains badly late is found, and those it had
   beaten come back.
@@ -207,15 +209,15 @@ class Racer:
 
         While others may still win, only those that would, if they are what their kin are.
         """
-        if not ranking.single or (ranking.contenders and number <= 3):
+        if not ranking.suspects or (ranking.contenders and number <= 3):
             return []
         assert ranking.comparison is not None
         assert ranking.leader is not None
-        hopes = hopes_of(ranking.comparison, self._values, ranking.single)
-        reached = {case: hopes[case].effect + 2 * hopes[case].error for case in ranking.single}
+        hopes = hopes_of(ranking.comparison, self._values, ranking.suspects)
+        reached = {case: hopes[case].effect + 2 * hopes[case].error for case in ranking.suspects}
         costs = Costs(self.results(), self.settings)
         left, chosen = self._left(ranking, costs) / 2, list[str]()
-        for case in sorted(ranking.single, key=lambda case: -reached[case]):
+        for case in sorted(ranking.suspects, key=lambda case: -reached[case]):
             left -= costs.trial(case, self.rounds[0].steps)
             if left < 0 or (ranking.contenders and reached[case] <= hopes[ranking.leader].effect):
                 break
@@ -235,9 +237,9 @@ class Racer:
         comparison, leader = ranking.comparison, ranking.leader
         assert comparison is not None
         assert leader is not None
-        known = [case for case in (*ranking.contenders, *ranking.single) if case in comparison.effects]
+        known = [case for case in (*ranking.contenders, *ranking.suspects) if case in comparison.effects]
         # What is known badly gets the benefit of its doubt.
-        hopes = hopes_of(comparison, self._values, ranking.single)
+        hopes = hopes_of(comparison, self._values, ranking.suspects)
         reached = {case: hopes[case].effect + hopes[case].error for case in known}
         known = [c for c in known if c in ranking.contenders or reached[c] + hopes[c].error > hopes[leader].effect]
         rivals = sorted(known, key=lambda case: -reached[case])
