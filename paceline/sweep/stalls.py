@@ -25,8 +25,6 @@ _NORMAL = 1.4826
 """deviations of normal numbers in median distances of theirs"""
 _MOST = 0.25
 """of a trial's windows: more are no accidents"""
-_FEWEST = 4
-"""windows, to know what is usual for a trial"""
 _CHANCE = 0.001
 """that a case stalls so often by accident; below, it pays"""
 
@@ -46,7 +44,7 @@ def find_stalls(results: Sequence[TrialResult]) -> list[frozenset[int]]:
 
 def _slow_windows(windows: Sequence[float]) -> frozenset[int]:
     """Those far slower than the others of their trial; none, if they are many."""
-    if len(windows) < _FEWEST or min(windows) <= 0:
+    if not windows or min(windows) <= 0:
         return frozenset()
     paces = [math.log(pace) for pace in windows]
     middle = statistics.median(paces)
