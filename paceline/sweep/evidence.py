@@ -77,8 +77,8 @@ class RaceSettings:
     """relative difference that `repeats: auto` must be able to see"""
     power: float = 0.8
     """with which it sees it"""
-    budget_share: float = 0.25
-    """of the full grid's device-seconds: what a race may cost"""
+    budget_share: float = 0.2
+    """of the full grid's device-seconds: what a race may cost; a quarter is the promise, and both are guesses"""
     max_rounds: int = 30
 
 
