@@ -66,7 +66,8 @@ def build_race(sweep: Sweep) -> Race:
     config, matrix, settings = sweep.plan.config, sweep.matrix, sweep.settings
 
     def build(names: Sequence[str]) -> Racer:
-        return Racer(names, matrix.baseline, settings, config.seed)
+        values = {case.name: case.values for case in matrix.cases}
+        return Racer(names, matrix.baseline, settings, config.seed, values)
 
     if config.search is None:
         return build([case.name for case in matrix.cases])

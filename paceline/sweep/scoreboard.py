@@ -42,7 +42,7 @@ class Scoreboard:
 
     def observe(self, row: Row, measured: Measured, assignment: Assignment) -> None:
         """Hands a result to the race, and notes what it decided."""
-        self._race.observe(measured.result(assignment.case, assignment.round))
+        self._race.observe(measured.result(assignment.case, assignment.round, row.began))
         self._counted.add(row.id)
         self._device_s += measured.device_s
         before, self._verdicts = self._verdicts, self._race.ranking().verdicts
