@@ -84,7 +84,9 @@ def _slower(racer: Racer) -> list[str]:
 
 
 def _run(trace: Trace, cells: list[Cell], settings: RaceSettings, seed: int) -> tuple[Racer, World]:
-    racer, world = Racer([cell.name for cell in cells], cells[0].name, settings, seed), World(trace, cells, seed)
+    names = [cell.name for cell in cells]
+    values = {name: dict(part.split("=") for part in name.split()) for name in names}
+    racer, world = Racer(names, names[0], settings, seed, values), World(trace, cells, seed)
     while (assignment := racer.next()) is not None:
         racer.observe(world.run(assignment))
     return racer, world

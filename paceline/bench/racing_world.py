@@ -146,6 +146,7 @@ class World:
         self.trace = trace
         self.cells = {cell.name: cell for cell in cells}
         self.spent_s = 0.0
+        self._clock_s = 0.0
         self._rng = np.random.default_rng(seed)
         self._drift = float(self._rng.normal(0, trace.drift_sd))
 
@@ -185,6 +186,7 @@ class World:
             devices=trace.nproc,
             startup_s=startup_s,
             steps=assignment.steps,
+            time_s=self._clock_s - seconds / 2,
         )
 
     def _noise(self, count: int) -> np.ndarray:
@@ -208,5 +210,6 @@ class World:
         return tuple(zip(samples.tolist(), losses.tolist(), strict=True))
 
     def _pass(self, seconds: float, fresh: float) -> None:
+        self._clock_s += seconds
         keep = math.exp(-seconds / self.trace.drift_s)
         self._drift = keep * self._drift + math.sqrt(1 - keep**2) * fresh

@@ -84,9 +84,14 @@ def _conclude(root: Path) -> None:
 
 
 def _metrics(config: str, overrides: Sequence[str]) -> list[str]:
-    """The names of a recipe's metrics, which only torch can tell."""
+    """The names of a recipe's metrics, which only torch can tell; those of a script stand in its configuration."""
     from paceline.cli.asking import waiting
     from paceline.cli.sizes import ask_sizes
+    from paceline.recipes.command.words import own_metrics
+    from paceline.recipes.job import load_job
 
+    job = load_job(config, overrides)
+    if job.recipe.foreign is not None:
+        return own_metrics(job.config)
     with waiting("asking for the recipe's metrics"):
         return list(ask_sizes(config, overrides)["metrics"])

@@ -22,8 +22,8 @@ from paceline.sweep.matrix import Matrix, batch_of, build_matrix
 from paceline.sweep.opening import open_sweep
 from paceline.sweep.outcome import Ending, Sweep
 from paceline.sweep.plan import COMMAND, STEP_TIME, THROUGHPUT, Plan, load_plan
+from paceline.sweep.race import Race
 from paceline.sweep.racer import Racer
-from paceline.sweep.scoreboard import Race
 from paceline.sweep.trial import Slot, build_slots
 from paceline.sweep.trial_settings import plan_trial
 
@@ -42,6 +42,10 @@ def sweep(path: str, overrides: Sequence[str], out: Path | None, dry_run: bool, 
     surroundings = describe_surroundings(case.job for case in matrix.cases)
     whole = Sweep(plan, matrix, root, surroundings, settings, unit, sys.argv)
     _check_trials(whole)
+    if plan.config.search is not None:
+        from paceline.sweep.search import check_optuna
+
+        check_optuna(plan.config.search)
     if dry_run:
         print("\n".join(describe_dry_run(whole)))
         return 0
@@ -62,7 +66,8 @@ def build_race(sweep: Sweep) -> Race:
     config, matrix, settings = sweep.plan.config, sweep.matrix, sweep.settings
 
     def build(names: Sequence[str]) -> Racer:
-        return Racer(names, matrix.baseline, settings, config.seed)
+        values = {case.name: case.values for case in matrix.cases}
+        return Racer(names, matrix.baseline, settings, config.seed, values)
 
     if config.search is None:
         return build([case.name for case in matrix.cases])

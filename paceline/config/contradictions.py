@@ -213,6 +213,16 @@ def _check_length(config: RunConfig, given: _Given, facts: Facts) -> Iterator[Pr
         )
 
 
+def powersgd_in_fp16(where: str) -> Problem:
+    """Also where precision.mode=auto comes to fp16, which only the engine sees."""
+    return Problem(
+        "parallel.compression=powersgd cannot be combined with precision.mode=fp16 (whose scale of the loss changes, while "
+        "PowerSGD adds what one step lost to the next)",
+        where,
+        "set precision.mode=bf16 or fp32, or parallel.compression=fp16",
+    )
+
+
 def _check_device(config: RunConfig, given: _Given, facts: Facts) -> Iterator[Problem]:
     if config.parallel.backend == "nccl" and facts.num_gpus == 0:
         yield Problem(
@@ -227,12 +237,7 @@ def _check_device(config: RunConfig, given: _Given, facts: Facts) -> Iterator[Pr
             f"set parallel.backend=gloo, or launch.nproc={facts.num_gpus}",
         )
     if config.precision.mode == "fp16" and config.parallel.compression == "powersgd":
-        yield Problem(
-            "parallel.compression=powersgd cannot be combined with precision.mode=fp16 (whose scale of the loss changes, while "
-            "PowerSGD adds what one step lost to the next)",
-            given.where("parallel.compression", "precision.mode"),
-            "set precision.mode=bf16 or fp32, or parallel.compression=fp16",
-        )
+        yield powersgd_in_fp16(given.where("parallel.compression", "precision.mode"))
     if config.precision.mode == "fp16" and facts.num_gpus == 0:
         yield Problem(
             "precision.mode=fp16 needs a GPU, and none is visible (a CPU has no fast fp16)",

@@ -44,6 +44,14 @@ _Node = Callable[[_Values], Any]
 
 
 @dataclass(frozen=True)
+class Unknown:
+    """Stands for a value of which only the kind is known yet: what `Expression.check` computes with."""
+
+    kind: type
+    """bool, float or str"""
+
+
+@dataclass(frozen=True)
 class Expression:
     """A parsed expression."""
 
@@ -60,10 +68,24 @@ class Expression:
     def holds(self, values: Mapping[str, Any]) -> bool:
         """The same, where it must be true or false."""
         value = self.evaluate(values)
-        if not isinstance(value, bool):
-            what = f"`{self.text}` is {value!r}, which is neither true nor false"
+        if _kind(value) is not bool:
+            what = f"`{self.text}` is {_shown(value)}, which is neither true nor false"
             raise ConfigError(what, self.where, "compare it with something: ==, !=, <, <=, > or >=")
-        return value
+        return bool(value)
+
+    def check(self, kinds: Mapping[str, type]) -> None:
+        """ConfigError where it cannot be a condition, whatever its names stand for: the kind of each is all that is known."""
+        self.holds({name: Unknown(kind) for name, kind in kinds.items()})
+
+
+def _kind(value: Any) -> type:
+    kind = value.kind if isinstance(value, Unknown) else type(value)
+    return float if kind is int else kind
+
+
+def _shown(value: Any) -> str:
+    words = {bool: "true or false", float: "a number", str: "a text"}
+    return words[value.kind] if isinstance(value, Unknown) else repr(value)
 
 
 def parse(text: str, where: str = "") -> Expression:
@@ -131,9 +153,12 @@ class _Parser:
         return node
 
     def _logic(self, left: _Node, right: _Node, token: _Token, *, until: bool) -> _Node:
-        def evaluate(values: _Values) -> bool:
+        def evaluate(values: _Values) -> Any:
             first = self._truth(left(values), token)
-            return first if first is until else self._truth(right(values), token)
+            if first is until:
+                return first
+            second = self._truth(right(values), token)
+            return first if isinstance(first, Unknown) else second
 
         return evaluate
 
@@ -147,7 +172,11 @@ class _Parser:
         return node
 
     def _negated(self, node: _Node, token: _Token) -> _Node:
-        return lambda values: not self._truth(node(values), token)
+        def evaluate(values: _Values) -> Any:
+            value = self._truth(node(values), token)
+            return value if isinstance(value, Unknown) else not value
+
+        return evaluate
 
     def _comparison(self) -> _Node:
         left = self._sum()
@@ -210,25 +239,32 @@ class _Parser:
         do = f"use {near}" if near else f"use one of: {', '.join(sorted(values)[:12]) or 'nothing is known'}"
         raise self._wrong(f"there is no {token.text} here", token.column, do)
 
-    def _truth(self, value: Any, token: _Token) -> bool:
-        if not isinstance(value, bool):
-            raise self._wrong(f"{value!r} is neither true nor false, as `{token.text}` needs it", token.column)
+    def _truth(self, value: Any, token: _Token) -> Any:
+        if _kind(value) is not bool:
+            raise self._wrong(f"{_shown(value)} is neither true nor false, as `{token.text}` needs it", token.column)
         return value
 
-    def _compare(self, left: Any, right: Any, token: _Token) -> bool:
+    def _compare(self, left: Any, right: Any, token: _Token) -> Any:
+        is_unknown = isinstance(left, Unknown) or isinstance(right, Unknown)
         if token.text in ("==", "!="):
+            if is_unknown:
+                return Unknown(bool)
             # true is not 1 here: a key that takes true has another meaning than one that takes a number.
             is_equal = isinstance(left, bool) == isinstance(right, bool) and left == right
             return is_equal == (token.text == "==")
-        is_text = isinstance(left, str) and isinstance(right, str)
+        is_text = _kind(left) is str and _kind(right) is str
         if not is_text:
             left, right = self._number(left, token), self._number(right, token)
+        if is_unknown:
+            return Unknown(bool)
         verdict = {"<": left < right, "<=": left <= right, ">": left > right, ">=": left >= right}[token.text]
         return bool(verdict)
 
     def _arithmetic(self, left: _Node, right: _Node, token: _Token) -> _Node:
-        def evaluate(values: _Values) -> float:
+        def evaluate(values: _Values) -> Any:
             a, b = self._number(left(values), token), self._number(right(values), token)
+            if isinstance(a, Unknown) or isinstance(b, Unknown):
+                return Unknown(float)
             if token.text == "/" and b == 0:
                 raise self._wrong("division by zero", token.column)
             result = {"+": a + b, "-": a - b, "*": a * b, "/": a / b if b else 0}[token.text]
@@ -238,9 +274,9 @@ class _Parser:
 
         return evaluate
 
-    def _number(self, value: Any, token: _Token) -> float:
-        if isinstance(value, bool) or not isinstance(value, int | float):
-            raise self._wrong(f"{value!r} is not a number, as `{token.text}` needs it", token.column)
+    def _number(self, value: Any, token: _Token) -> Any:
+        if _kind(value) is not float:
+            raise self._wrong(f"{_shown(value)} is not a number, as `{token.text}` needs it", token.column)
         return value
 
     def _wrong(self, what: str, column: int, do: str = "") -> ConfigError:

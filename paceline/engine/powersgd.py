@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import torch
 
+from paceline.config.contradictions import powersgd_in_fp16
 from paceline.config.sections import PowerSgd as PowerSgdSection
 from paceline.engine.compression import Hook
 from paceline.errors import ConfigError
@@ -86,12 +87,7 @@ class PowerSgd:
 def check_precision(compression: str, precision: str) -> None:
     """What was lost is added at the scale of the loss of its time; fp16 changes it."""
     if compression == "powersgd" and precision == "fp16":
-        raise ConfigError(
-            "parallel.compression=powersgd cannot be combined with precision.mode=fp16 (whose scale of the loss changes, while "
-            "PowerSGD adds gradients of one step to those of the next)",
-            "parallel.compression and precision.mode",
-            "set precision.mode=fp32, or parallel.compression=fp16",
-        )
+        raise ConfigError(problems=[powersgd_in_fp16("parallel.compression and precision.mode")])
 
 
 def gradient_bytes(model: torch.nn.Module) -> int:

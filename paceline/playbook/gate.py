@@ -3,13 +3,13 @@
     samples_per_s >= 0.92 * baseline.samples_per_s       its own results, by their names
     final_loss < 1.1 * P0.final_loss                     an earlier phase's, by phase and name
 
-A condition that does not parse, or asks for a name that nobody can report, is refused before anything starts.
+One that does not parse, is no condition, or asks for a name that nobody will report, is refused before anything starts.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from paceline.config.expression import Expression, parse
@@ -60,21 +60,33 @@ def check_gates(playbook: Playbook) -> list[Problem]:
         for text in phase.gate:
             where = playbook.where(name, "gate")
             try:
-                expression = parse(text, where)
+                problems += _check_gate(playbook, name, parse(text, where), where)
             except ConfigError as error:
-                problems += error.problems
-                continue
-            problems += [
-                problem for word in sorted(expression.names) if (problem := _check_name(playbook, name, word, where))
-            ]
+                problems += [replace(each, what=f"the gate of {name}: {each.what}") for each in error.problems]
     return problems
+
+
+def _check_gate(playbook: Playbook, name: str, expression: Expression, where: str) -> list[Problem]:
+    """What is wrong with its names; where nothing is, ConfigError if it cannot be true or false."""
+    words = sorted(expression.names)
+    problems = [problem for word in words if (problem := _check_name(playbook, name, word, where))]
+    if not problems:
+        expression.check({word: _kind_of(playbook, name, word) for word in words})
+    return problems
+
+
+def _kind_of(playbook: Playbook, name: str, word: str) -> type:
+    """What kind of value a name in the gate of a phase has."""
+    own = playbook.phases[name].reports
+    head, _, rest = word.partition(".")
+    return own.kind_of(word) if own.has(word) else playbook.phases[head].reports.kind_of(rest)
 
 
 def _check_name(playbook: Playbook, name: str, word: str, where: str) -> Problem | None:
     """What is wrong with a name in the gate of a phase."""
     own = playbook.phases[name].reports
     if own.has(word):
-        return None
+        return _check_silence(playbook, name, word, name, word, where)
     head, _, rest = word.partition(".")
     order = list(playbook.phases)
     if head in order and rest:
@@ -83,13 +95,22 @@ def _check_name(playbook: Playbook, name: str, word: str, where: str) -> Problem
             return Problem(what, where, f"move the gate to {head}")
         theirs = playbook.phases[head].reports
         if theirs.has(rest):
-            return None
+            return _check_silence(playbook, name, word, head, rest, where)
         close = nearest(rest, theirs.names)
         do = f"write {head}.{close}" if close else f"use one of {theirs.listed()}"
         return Problem(f"the gate of {name} asks for {word}, which no phase reports", where, do)
     close = nearest(word, [*own.names, *own.prefixes])
     do = f"write {close}" if close else f"use one of {own.listed()}, or PHASE.NAME of an earlier phase"
     return Problem(f"the gate of {name} asks for {word}, which a phase of its kind does not report", where, do)
+
+
+def _check_silence(playbook: Playbook, name: str, word: str, reporter: str, theirs: str, where: str) -> Problem | None:
+    """A name that phases of the reporter's kind have, and it will not, as it is written; `theirs` is its name there."""
+    for silent, do in playbook.phases[reporter].silent().items():
+        if theirs == silent or (silent.endswith(".") and theirs.startswith(silent)):
+            what = f"the gate of {name} asks for {word}, which {reporter} will not report as it is"
+            return Problem(what, where, f"{reporter}: {do}")
+    return None
 
 
 def judge(

@@ -59,6 +59,11 @@ class Scene:
     def overrides(self) -> list[str]:
         return [f"{name}={show(value)}" for name, value in self.settings.items()]
 
+    def without(self, keys: Collection[str]) -> Scene:
+        """Without these settings."""
+        kept = {name: value for name, value in self.settings.items() if name not in keys}
+        return dataclasses.replace(self, settings=kept)
+
     def without_unknown(self) -> Scene:
         """Without what earlier phases will only find: what is left can be checked now."""
         known = {name: value for name, value in self.settings.items() if not _is_unknown(value)}
@@ -130,6 +135,10 @@ class Phase(Section, ABC):
     def find_unfinished(self, work: Work) -> str | None:
         """Why the work is not done, although its command ended well; None: it is."""
         return None
+
+    def silent(self) -> Mapping[str, str]:
+        """Names, or prefixes, that its kind reports and it will not, as it is written -> what would make it."""
+        return {}
 
     def wins_by(self) -> tuple[str, ...]:
         """The keys that a winner of this phase has values for; empty where it has no winner."""

@@ -141,7 +141,7 @@ def _find(target: str) -> tuple[Path, str]:
     names = shipped_playbooks()
     close = nearest(target, [*names, *(str(p) for p in path.parent.glob("*.y*ml"))])
     do = f"use {close}" if close else f"name one of {', '.join(names)}, or a YAML file"
-    raise UsageError(f"there is no playbook {target!r} (there are: {', '.join(names)})", target, do)
+    raise UsageError(f"there is no playbook {target!r}", target, do)
 
 
 Raw = dict[str, Entry]
@@ -164,13 +164,15 @@ def _sort_written(layer: Layer, problems: list[Problem]) -> tuple[Raw, dict[str,
             top[key] = entry
         else:
             close = nearest(head, _TOP)
+            do = f"write {close}" if close else f"use one of {', '.join(_TOP)}"
             what = f"there is no key {key} in a playbook" + (f"; did you mean {close}?" if close else "")
-            problems.append(Problem(what, entry.origin, f"use one of {', '.join(_TOP)}"))
+            problems.append(Problem(what, entry.origin, do))
     sections = {*RunConfig.model_fields, "model", "loss", "params", "command", "config", "playbook"}
     for name in raw:
         origin = next(iter(raw[name].values())).origin
         if name in sections or not name.replace("_", "a").isalnum() or not name[0].isalpha():
-            what = f"a phase cannot be called {name}: that is a word of configurations, or not one word"
+            why = "that is a section of configurations" if name in sections else "that is not one word"
+            what = f"a phase cannot be called {name}: {why}"
             problems.append(Problem(what, origin, "call it P0, A or smoke"))
     return top, raw, list(raw)
 
@@ -198,7 +200,7 @@ def _sort_typed(
         elif head[:1].isupper():
             close = nearest(head, order)
             do = f"write {close}.{rest}" if close else f"use one of {', '.join(order)}"
-            problems.append(Problem(f"there is no phase {head} (there are: {', '.join(order)})", entry.origin, do))
+            problems.append(Problem(f"there is no phase {head}", entry.origin, do))
         else:
             general[key] = entry
     return general, own
@@ -228,7 +230,9 @@ def _build_phase(name: str, raw: Raw, origins: dict[str, str], problems: list[Pr
             close = nearest(word, [*own, *kind.plan_keys])
             what = f"there is no key {name}.{word} in a phase of kind {said.value}"
             what += f"; did you mean {close}?" if close else ""
-            problems.append(Problem(what, entry.origin, f"use one of {', '.join([*own, *kind.plan_keys])}"))
+            more = ", or a key of a sweep's plan (docs/sweeps.md)" if kind.plan_keys else ""
+            do = f"write {close}" if close else f"use one of {', '.join(own)}{more}"
+            problems.append(Problem(what, entry.origin, do))
     if len(problems) > before:
         return None
     try:

@@ -33,7 +33,9 @@ def check_play(stage: Stage, ask_metrics: AskMetrics | None = None) -> None:
         problems += [*_check_source(stage, name, links), *_check_axes(stage, name)]
         try:
             used = find_used(playbook, name, links, stage.expected(name))
-            playbook.phases[name].check(stage.scene(name, used, links).without_unknown())
+            scene = stage.scene(name, used, links).without_unknown()
+            # Of what was typed and is varied the plan would say the same in other words.
+            playbook.phases[name].check(scene.without(_fixed(stage, name)))
         except PacelineError as error:
             problems += [_in_phase(name, problem) for problem in error.problems]
     if not problems and ask_metrics is not None:
@@ -73,23 +75,21 @@ def show_command(work: Work) -> str:
 def _check_source(stage: Stage, name: str, links: Links) -> Iterator[Problem]:
     of = getattr(stage.playbook.phases[name], "of", None)
     if of is not None and of not in stage.expected(name) and "run" not in links.get(of, {}):
-        what = f"{name} takes the run of {of}, which is not among the phases to run, and has not been done here"
-        yield Problem(what, str(stage.root), f"run {of}, too, or name the directory in which it was done with --out")
+        what = f"{name} takes the run of {of}, which has not been done here"
+        yield Problem(what, str(stage.root), f"run {of}, too, or give the --out where it was done")
+
+
+def _fixed(stage: Stage, name: str) -> dict[str, str]:
+    """What a phase varies, and was typed for it or for all -> where."""
+    playbook = stage.playbook
+    typed = {**playbook.typed, **playbook.typed_for.get(name, {})}
+    return {key: typed[key].origin for key in playbook.phases[name].wins_by() if key in typed}
 
 
 def _check_axes(stage: Stage, name: str) -> Iterator[Problem]:
-    """What was typed for all phases cannot be what one of them varies."""
-    playbook = stage.playbook
-    typed = {**playbook.typed, **playbook.typed_for.get(name, {})}
-    for key in playbook.phases[name].wins_by():
-        if key in typed:
-            others = ", ".join(
-                f"{other}.{key}=…"
-                for other in playbook.phases
-                if other != name and playbook.phases[other].takes_settings
-            )
-            do = f"give it to one phase ({others}), or give the axis other values: {name}.axes.{key}=[…]"
-            yield Problem(f"{key} is what {name} varies: it cannot be fixed there", typed[key].origin, do)
+    for key, origin in _fixed(stage, name).items():
+        do = f"give it to another phase (PHASE.{key}=…), or other values to the axis ({name}.axes.{key}=[…])"
+        yield Problem(f"{key} cannot be fixed: {name} varies it", origin, do)
 
 
 def _check_metrics(stage: Stage, name: str, ask: AskMetrics) -> Iterator[Problem]:

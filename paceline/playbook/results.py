@@ -43,9 +43,14 @@ class Reports:
     """name -> one phrase on what it is"""
     prefixes: Mapping[str, str] = field(default_factory=dict)
     """prefix, such as "test." -> one phrase; what follows it is the recipe's"""
+    kinds: Mapping[str, type] = field(default_factory=dict)
+    """of the names that are no numbers: bool or str"""
 
     def has(self, name: str) -> bool:
         return name in self.names or any(name.startswith(prefix) and name != prefix for prefix in self.prefixes)
+
+    def kind_of(self, name: str) -> type:
+        return self.kinds.get(name, float)
 
     def listed(self) -> str:
         return ", ".join([*self.names, *(f"{prefix}…" for prefix in self.prefixes)])

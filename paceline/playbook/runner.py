@@ -233,10 +233,7 @@ class Play:
     def _gate_error(self, entry: PhaseRecord, failed: Sequence[Judged]) -> GateError:
         place = self._root / entry.place if entry.place else self._root
         name = entry.name
-        do = (
-            f"look at {place}; then run it again with other settings ({name}.key=value), "
-            f"or go on with another gate: {name}.gate='…' (what has been run is not run again)"
-        )
+        do = f"look at {place}; change its settings ({name}.key=value), or its gate ({name}.gate='…': nothing is run again)"
         where = f"{self._playbook.where(name, 'gate')}; evidence in {RunLayout(self._root).report_text}"
         return GateError(problems=[Problem(f"{name}: {each}", where, do) for each in failed])
 

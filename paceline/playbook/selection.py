@@ -55,4 +55,4 @@ def _check(word: str, order: list[str], flag: str) -> None:
         return
     close = nearest(word, order)
     do = f"write {close}" if close else f"name one of {', '.join(order)}"
-    raise UsageError(f"there is no phase {word!r} (there are: {', '.join(order)})", flag, do)
+    raise UsageError(f"there is no phase {word!r}", flag, do)

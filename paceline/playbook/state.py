@@ -114,8 +114,8 @@ class Store:
                 what = f"the directory is not empty and not of a playbook (it holds {held})"
                 raise OccupiedError(what, str(self.root), "choose an empty or new one with --out DIR")
             if not self._lock.acquire():
-                what = "this playbook is running already: another process owns its directory"
-                raise OccupiedError(what, str(self.root), "wait for it, or choose another place with --out DIR")
+                do = "wait for it, or choose another place with --out DIR"
+                raise OccupiedError("this playbook is running already", str(self.root), do)
 
     def release(self) -> None:
         self._lock.release()

@@ -67,8 +67,8 @@ def _check_use(playbook: Playbook, name: str, word: str, earlier: Sequence[str])
         yield Problem(what, where, f"name one of: {', '.join(earlier) or 'none'}")
     elif not _has_winner(playbook.phases[source]):
         kind = playbook.phases[source].kind
-        what = f"{name} uses {word}, and {source} has no winner (it is of kind {kind}, or varies nothing)"
-        yield Problem(what, where, "name a sweep or a comparison")
+        why = "varies nothing" if kind in ("sweep", "compare") else f"is of kind {kind}"
+        yield Problem(f"{name} uses {word}, and {source} {why}", where, "name a sweep or a comparison")
     elif match["count"] and playbook.phases[name].kind != "sweep":
         yield Problem(f"{name} uses {word}; only a sweep can run several cases", where, f"write {source}.best")
 
@@ -112,17 +112,15 @@ def find_used(playbook: Playbook, name: str, links: Links, expected: Sequence[st
     missing = [key for key in wanted if key not in by_hand]
     if not missing and all(word.endswith(".best") for word in words):
         return Used()
-    raise _nothing(name, words, wanted, missing)
+    raise _nothing(name, words, missing)
 
 
-def _nothing(name: str, words: Sequence[str], wanted: Sequence[str], missing: Sequence[str]) -> UsageError:
+def _nothing(name: str, words: Sequence[str], missing: Sequence[str]) -> UsageError:
     source = words[-1].partition(".")[0]
-    some = "" if len(missing) == len(wanted) else f", and {', '.join(missing)} not given by hand"
-    what = f"{name} takes its settings from {' or '.join(words)}, and {source} has not been done here{some}"
-    keys = " ".join(f"{name}.{key}=…" for key in wanted)
-    do = f"run {source}, too; or name a winner with {source}.best=FILE (a sweep's best.yaml)"
+    what = f"{name} takes its settings from {' or '.join(words)}, and {source} has not been done here"
+    do = f"run {source}, too; or give {source}.best=FILE (a sweep's best.yaml)"
     if all(word.endswith(".best") for word in words):
-        do += f"; or give its keys by hand: {keys}"
+        do += f"; or type {' '.join(f'{name}.{key}=…' for key in missing)}"
     return UsageError(what, f"phase {name}", do)
 
 

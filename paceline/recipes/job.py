@@ -25,6 +25,7 @@ from paceline.config.source import Entry, Layer, read_layer, show
 from paceline.config.toggles import check_toggles
 from paceline.errors import ConfigError, UsageError
 from paceline.launch.environment import check_env
+from paceline.recipes.command.words import config_key
 from paceline.recipes.registry import find_recipe, recipe_names
 from paceline.workload import Recipe
 
@@ -100,6 +101,8 @@ def load_job(
 ) -> Job:
     """The job that a recipe's name or a YAML file, overrides and flags describe."""
     recipe, base = _base(target)
+    if recipe.foreign is not None:
+        overrides = [config_key(text) for text in overrides]
     toggles = check_toggles(os.environ if environ is None else environ, describe(recipe.schema))
     resolved = resolve(recipe.schema, base, overrides, flags, toggles)
     if resolved.config.recipe != recipe.name:

@@ -17,8 +17,11 @@ import math
 import statistics
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
+
+from paceline.sweep.drift import fit_drift
+from paceline.sweep.observation import Observation
 
 if TYPE_CHECKING:
     import numpy as np
@@ -35,17 +38,6 @@ _ITERATIONS = 12
 
 
 @dataclass(frozen=True)
-class Observation:
-    """One trial: the logarithm of what was measured, larger is better."""
-
-    case: str
-    round: int
-    value: float
-    doubt: float = 0.0
-    """variance besides a trial's own noise: a short trial may differ from a whole one"""
-
-
-@dataclass(frozen=True)
 class Comparison:
     """Cases beside each other."""
 
@@ -59,6 +51,10 @@ class Comparison:
     _covariance: np.ndarray
     is_pure: bool = False
     """the noise is that of whole trials alone"""
+    steadied: dict[str, list[tuple[float, float]]] = field(default_factory=dict)
+    """of each case's trials: the value without what the machine did to its time, and its deviation"""
+    struck: tuple[float, ...] = ()
+    """how far below their cases those trials lay that were no noise"""
 
     def difference(self, case: str, other: str) -> tuple[float, float]:
         """How much better, as a difference of logs, with its standard error."""
@@ -66,6 +62,13 @@ class Comparison:
         cov = self._covariance
         variance = cov[i, i] + cov[j, j] - 2 * cov[i, j]
         return self.effects[case] - self.effects[other], math.sqrt(max(float(variance), 0.0))
+
+    def covariance(self, cases: Sequence[str]) -> np.ndarray:
+        """Of the effects' errors, in this order."""
+        import numpy as np
+
+        places = [self._places[case] for case in cases]
+        return self._covariance[np.ix_(places, places)]
 
     def error_of(self, case: str) -> float:
         return math.sqrt(float(self._covariance[self._places[case], self._places[case]]))
@@ -105,6 +108,16 @@ def compare(observations: Sequence[Observation], *, are_paces: bool = True) -> C
     noise = _rough_noise(observations)
     start = np.array(_upper_levels(observations, places)) - level
     residuals = values - level - start
+    counts = Counter(o.case for o in observations)
+    if are_paces and all(o.time_s is not None for o in observations):
+        drift = fit_drift(observations, places, residuals)
+        if drift is not None:
+            effects = {case: float(drift.effects[index]) for case, index in places.items()}
+            steadied = _by_case(observations, drift.steadied, drift.noise)
+            struck = tuple(float(size) for size in drift.struck if size > 0)
+            return Comparison(
+                effects, drift.noise, drift.freedom, dict(counts), places, drift.covariance, True, steadied, struck
+            )
     weights = np.ones(len(values))
     solution = np.zeros(design.shape[1])
     for _ in range(_ITERATIONS):
@@ -128,10 +141,19 @@ def compare(observations: Sequence[Observation], *, are_paces: bool = True) -> C
             break
     covariance = noise**2 * inverse
     effects = {case: float(level + solution[index]) for case, index in places.items()}
-    counts = Counter(o.case for o in observations)
-    return Comparison(
-        effects, noise, free + PRIOR_FREEDOM, dict(counts), places, covariance, not bool(doubts[judged].any())
-    )
+    steadied = _by_case(observations, values - design[:, len(cases) :] @ solution[len(cases) :], noise)
+    struck = tuple(float(-r) for r, is_in in zip(residuals, heavy < 1, strict=True) if is_in)
+    is_pure = not bool(doubts[judged].any())
+    return Comparison(effects, noise, free + PRIOR_FREEDOM, dict(counts), places, covariance, is_pure, steadied, struck)
+
+
+def _by_case(
+    observations: Sequence[Observation], values: np.ndarray, noise: float
+) -> dict[str, list[tuple[float, float]]]:
+    found: dict[str, list[tuple[float, float]]] = {}
+    for observation, value in zip(observations, values.tolist(), strict=True):
+        found.setdefault(observation.case, []).append((value, math.sqrt(noise**2 + observation.doubt)))
+    return found
 
 
 def _judged(observations: Sequence[Observation]) -> tuple[np.ndarray, int]:

@@ -26,9 +26,10 @@ from paceline.sweep.matrix import batch_of
 from paceline.sweep.measured import Measured, from_record
 from paceline.sweep.orders import Orders
 from paceline.sweep.outcome import Ending, Sweep
+from paceline.sweep.race import Race
 from paceline.sweep.results import read_trial
-from paceline.sweep.running import Running, describe_progress, describe_result
-from paceline.sweep.scoreboard import Race, Scoreboard
+from paceline.sweep.running import Running, describe_ordinal, describe_progress, describe_result
+from paceline.sweep.scoreboard import Scoreboard
 from paceline.sweep.tables import write_outputs, write_plan
 from paceline.sweep.takeover import mark_of, take_over
 from paceline.sweep.trial import Slot, Trial, read_tail, train_command
@@ -131,7 +132,8 @@ class Driver:
         with storage_errors(root):
             trial = Trial(command, root, log, mark_of(self._ledger, row), slot)
         num_devices = len(slot.visible.split(",")) if slot.visible else max(1, case.placement.num_gpus)
-        ordinal = self._ordinal()
+        number = self._scores.num_observed + len(self._running) + 1
+        ordinal = describe_ordinal(number, self._scores.full_repeats(), self._sweep)
         self._running.append(Running(ordinal, row, plan, assignment, trial, slot, num_devices, time.monotonic()))
         why = f" ({assignment.why})" if assignment.why else ""
         self._journal.say(f"trial {ordinal}: {case.name}, round {assignment.round}{why}: {row.directory}")
@@ -178,16 +180,6 @@ class Driver:
         if time.monotonic() - running.said_at >= self._sweep.plan.config.progress_s:
             running.said_at = time.monotonic()
             self._journal.say(describe_progress(running, self._sweep.unit))
-
-    def _ordinal(self) -> str:
-        """Which trial comes next, of how many as far as that is known."""
-        number, settings = self._scores.num_observed + len(self._running) + 1, self._sweep.settings
-        total = len(self._sweep.matrix.cases) * self._scores.full_repeats()
-        if self._sweep.plan.config.search is not None:
-            return f"{number}"
-        if settings.repeats is None:
-            return f"{number} of about {total}" if not settings.racing else f"{number}, the full grid has about {total}"
-        return f"{number} of at most {total}" if settings.racing else f"{number}/{total}"
 
     def _end(self, running: Running, exit_code: int | None) -> None:
         """The trial is over and nothing of it runs: what came of it?"""

@@ -6,6 +6,7 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from paceline.config.source import show
 from paceline.sweep.journal import duration
 from paceline.sweep.ledger import Row, read_rows
 from paceline.sweep.opening import LEDGER
@@ -19,12 +20,8 @@ _GUESSED_STEP_S = 0.1
 def describe_dry_run(sweep: Sweep) -> list[str]:
     """The lines of `--dry-run`; reads the ledger where there is one, and starts nothing."""
     cases = sweep.matrix.cases
-    lines = [f"sweep directory {sweep.root}", f"{len(cases)} cases" + _excluded(sweep)]
-    for case in cases:
-        mark = "   baseline" if case.name == sweep.matrix.baseline else ""
-        ranks = case.placement.world_size
-        where = f"{case.placement.num_gpus} GPUs" if case.placement.num_gpus else "CPU"
-        lines.append(f"  {case.name}   {ranks} rank{'' if ranks == 1 else 's'}, {where}{mark}")
+    lines = [f"sweep directory {sweep.root}", f"{len(cases):,} cases" + _excluded(sweep)]
+    lines += _matrix(sweep) if sweep.plan.config.search is None else _axes(sweep)
     trial_s, said = _trial_seconds(sweep)
     devices = statistics.fmean(max(1, case.placement.num_gpus) for case in cases)
     slots, steps = sweep.plan.config.slots, sweep.settings.warmup_steps + sweep.settings.steps
@@ -36,6 +33,22 @@ def describe_dry_run(sweep: Sweep) -> list[str]:
     most_s = amount.most * sweep.plan.config.trial_timeout_s / slots
     lines.append(f"never more than {duration(most_s)} ({amount.most:,} trials of trial_timeout_s)")
     return lines
+
+
+def _matrix(sweep: Sweep) -> list[str]:
+    lines = []
+    for case in sweep.matrix.cases:
+        mark = "   baseline" if case.name == sweep.matrix.baseline else ""
+        ranks = case.placement.world_size
+        where = f"{case.placement.num_gpus} GPUs" if case.placement.num_gpus else "CPU"
+        lines.append(f"  {case.name}   {ranks} rank{'' if ranks == 1 else 's'}, {where}{mark}")
+    return lines
+
+
+def _axes(sweep: Sweep) -> list[str]:
+    """Of a search, which tries few of many cases: what they are made of."""
+    axes = [f"  {name}: {', '.join(map(show, values))}" for name, values in sweep.matrix.axes.items()]
+    return [*axes, f"  baseline: {sweep.matrix.baseline}"]
 
 
 @dataclass(frozen=True)
@@ -50,17 +63,19 @@ class _Amount:
 
 def _amount(sweep: Sweep) -> _Amount:
     settings, config = sweep.settings, sweep.plan.config
-    num_cases, num_ahead, words = len(sweep.matrix.cases), 0, []
+    num_cases, num_ahead, words, what = len(sweep.matrix.cases), 0, [], "the full grid"
     if config.search is not None:
         num_ahead = min(config.search_trials, num_cases)
-        num_cases = min(config.finalists + 1, num_cases)
-        words.append(f"search={config.search}: {num_ahead} trials, then the {num_cases - 1} best and the baseline:")
+        tried = f"search={config.search}: {num_ahead:,} of the {num_cases:,} cases are tried, one trial each"
+        num_cases = min(config.finalists + 1, num_ahead)
+        words.append(f"{tried}, the baseline first; the {num_cases - 1} best are then raced against the baseline")
+        what = "all finalists in full"
     fewest = settings.repeats or LEAST_REPEATS
     most = settings.repeats or settings.max_rounds
     grid = (num_cases * fewest, num_cases * most)
     auto = f"repeats=auto: {_span(fewest, most)}, as the noise asks for"
     repeats = f"repeats={settings.repeats}" if settings.repeats else auto
-    words.append(f"the full grid: {_span(*grid)} trials of {num_cases} cases ({repeats})")
+    words.append(f"{what}: {_span(*grid)} trials of {num_cases} cases ({repeats})")
     low, high = map(float, grid)
     if settings.racing:
         # Every case is tried once, a short trial, whatever that is of a small grid.

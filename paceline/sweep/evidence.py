@@ -44,6 +44,8 @@ class TrialResult:
     """the validation metric, where the objective is one"""
     steps: int = 0
     """counted ones, without warm-up; 0: not known, taken for what was assigned"""
+    time_s: float | None = None
+    """the middle of its counted steps, on any clock that goes on from trial to trial; None: not known"""
     samples: int = 0
     """seen from its start to its end, whether their loss was told or not; 0: not known"""
 
@@ -75,8 +77,8 @@ class RaceSettings:
     """relative difference that `repeats: auto` must be able to see"""
     power: float = 0.8
     """with which it sees it"""
-    budget_share: float = 0.25
-    """of the full grid's device-seconds: what a race may cost"""
+    budget_share: float = 0.2
+    """of the full grid's device-seconds: what a race may cost; a quarter is the promise, and both are guesses"""
     max_rounds: int = 30
 
 

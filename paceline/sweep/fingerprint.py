@@ -24,8 +24,8 @@ from paceline.files import sha256_of
 from paceline.launch.record import describe_environment
 from paceline.recipes.job import Job
 from paceline.recipes.registry import BUILT_IN
+from paceline.sweep.pace import TrialSpan
 from paceline.sweep.plan import COMMAND
-from paceline.sweep.results import TrialSpan
 from paceline.sweep.script import script_files
 
 _TRAINING = ("config", "engine", "launch", "recipes", "telemetry", "worker", "workload.py", "files.py", "cores.py")

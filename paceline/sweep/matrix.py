@@ -18,11 +18,11 @@ from paceline.config.nearest import nearest_key
 from paceline.config.source import show
 from paceline.errors import ConfigError, PacelineError, Problem
 from paceline.launch.placement import Placement, place_ranks
+from paceline.recipes.command.words import config_key, samples_per_step
 from paceline.recipes.job import Job, load_job
 from paceline.sweep.fingerprint import config_digest
 from paceline.sweep.plan import COMMAND, STEP_TIME, THROUGHPUT, Plan
 
-_PARAMS = "params."
 _MOST_CASES = 10_000
 
 
@@ -81,7 +81,8 @@ def _points(plan: Plan) -> Iterable[dict[str, Any]]:
     for values in axes.values():
         num *= len(values)
     if num > _MOST_CASES:
-        raise ConfigError(f"the plan has {num:,} cases", plan.origin("axes"), f"at most {_MOST_CASES:,} are possible")
+        what = f"the plan has {num:,} cases, and at most {_MOST_CASES:,} are possible"
+        raise ConfigError(what, plan.origin("axes"), "leave values of an axis out")
     if not axes and not plan.config.cases:
         # Nothing to compare, and still a sweep: how noisy is this machine with this configuration?
         return [{}]
@@ -122,25 +123,21 @@ def _common_values(plan: Plan) -> dict[str, Any]:
     job = load_job(plan.config.recipe, (), given_of(plan, {}))
     values = {name: value_at(job.config, name) for name in describe(type(job.config))}
     params = values.get(f"{COMMAND}.params") or {}
-    return values | {f"{_PARAMS}{name}": value for name, value in params.items()}
+    return values | {f"params.{name}": value for name, value in params.items()}
 
 
 def given_of(plan: Plan, values: Mapping[str, Any]) -> dict[str, tuple[Any, str]]:
     """What a case gives beside its recipe: key -> (value, where it was said)."""
     given = {}
-    for name, value in _flat(plan.config.set).items():
-        given[name] = (value, plan.origin(f"set.{name}", "set"))
     if plan.config.recipe == COMMAND:
         for name, value in _flat(plan.config.command).items():
             given[f"{COMMAND}.{name}"] = (value, plan.origin(f"command.{name}", "command"))
+    # After the section, which may name the parameters' usual values.
+    for name, value in _flat(plan.config.set).items():
+        given[config_key(name)] = (value, plan.origin(f"set.{name}", "set"))
     for name, value in values.items():
-        given[_key(name)] = (value, plan.origin(f"axes.{name}", "cases"))
+        given[config_key(name)] = (value, plan.origin(f"axes.{name}", "cases"))
     return given
-
-
-def _key(name: str) -> str:
-    """`params.batch` is how a script's own parameter is called in a plan."""
-    return f"{COMMAND}.{name}" if name.startswith(_PARAMS) else name
 
 
 def _load(name: str, values: dict[str, Any], plan: Plan) -> Case:
@@ -220,10 +217,10 @@ def _check_objective(cases: list[Case], plan: Plan) -> None:
     sizes = {batch_of(case) for case in cases}
     if None in sizes:
         do = f"say command.samples_per_step, or set objective={THROUGHPUT}"
-        raise ConfigError(f"objective={STEP_TIME}: nobody says how many samples a step of this script has", where, do)
+        raise ConfigError(f"objective={STEP_TIME}: the script does not say how many samples a step has", where, do)
     if len(sizes) > 1:
         shown = ", ".join(map(str, sorted(size for size in sizes if size is not None)))
-        what = f"objective={STEP_TIME} cannot compare batches of different sizes ({shown}): the smallest would win"
+        what = f"objective={STEP_TIME} cannot compare batches of {shown}: the smallest would win"
         raise ConfigError(what, where, f"set objective={THROUGHPUT}, or one batch size")
 
 
@@ -231,8 +228,6 @@ def batch_of(case: Case) -> int | None:
     """Samples of one step; None where a script does not say."""
     if case.job.recipe.name != COMMAND:
         return case.job.config.train.global_batch
-    from paceline.recipes.command.words import samples_per_step
-
     return samples_per_step(case.job.config)
 
 

@@ -75,8 +75,8 @@ class Measured:
                 status, reason = "failed", f"{_NOT_REPORTED}{objective}"
         return replace(self, status=status, reason=reason, metric=metric)
 
-    def result(self, case: str, round: int) -> TrialResult:
-        """As the race wants it."""
+    def result(self, case: str, round: int, began: float | None = None) -> TrialResult:
+        """As the race wants it; `began`: when its process was started, if that is known."""
         return TrialResult(
             case=case,
             round=round,
@@ -94,6 +94,7 @@ class Measured:
             startup_s=self.startup_s,
             metric=self.metric,
             steps=self.counted_steps,
+            time_s=None if began is None else began + (self.startup_s + self.duration_s) / 2,
             samples=self.samples or 0,
         )
 

@@ -11,18 +11,20 @@ import math
 import statistics
 import time
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import paceline
-from paceline.sweep.evidence import RaceSettings, Verdict
+from paceline.sweep.costs import count_costs
+from paceline.sweep.evidence import ENDED, RaceSettings, Verdict
 from paceline.sweep.fingerprint import Surroundings
 from paceline.sweep.ledger import Row
 from paceline.sweep.matrix import Case, Matrix
 from paceline.sweep.measured import Measured, from_record
 from paceline.sweep.plan import STEP_TIME, THROUGHPUT, Plan
 from paceline.sweep.ranking import Ranking
+from paceline.sweep.sentence import say_result
 
 SCHEMA = 1
 _WIDEST = 10.0
@@ -82,7 +84,8 @@ def describe_sweep(
         if row.id in counted and row.id in measured and row.case in of_case:
             of_case[row.case].append(measured[row.id])
     places = {name: place for place, name in enumerate(ranking.order, 1)}
-    cases = [_case(case, of_case[case.name], ranking.verdicts[case.name], places, sweep) for case in sweep.matrix.cases]
+    verdicts = {name: _close(ranking.verdicts[name], trials, ending) for name, trials in of_case.items()}
+    cases = [_case(case, of_case[case.name], verdicts[case.name], places, sweep) for case in sweep.matrix.cases]
     cases.sort(key=lambda case: case["rank"])
     best = _best(cases)
     # Samples or steps until a trial has told the recipe's own.
@@ -108,16 +111,24 @@ def describe_sweep(
         "winner": next((case["name"] for case in cases if case["verdict"] == "winner"), None),
         "best": best["name"] if best else None,
         "is_decided": ending.state == "finished" and _is_decided(cases),
-        "sentence": _sentence(cases, best, aim, ending),
+        "sentence": say_result(cases, best, aim, is_ended=ending.state == "finished"),
         "cases": cases,
         "trials": trials,
         "history": list(history),
-        "costs": _costs(rows, measured, counted, of_case, sweep.settings.steps, grid_repeats),
+        "costs": count_costs(rows, measured, counted, of_case, sweep.settings.steps, grid_repeats),
         "machine": dict(sweep.surroundings.machine),
         "hardware": dict(sweep.surroundings.hardware),
         "code": dict(sweep.surroundings.code) | {"git": sweep.surroundings.machine.get("git")},
         "notes": list(ending.notes),
     }
+
+
+def _close(verdict: Verdict, trials: Sequence[Measured], ending: Ending) -> Verdict:
+    """Where a sweep was ended before its race was: a case that has only failed is no open question."""
+    has_failed = bool(trials) and not any(trial.status in ENDED for trial in trials)
+    if ending.state == "running" or verdict.verdict != "undecided" or not has_failed:
+        return verdict
+    return replace(verdict, verdict="failed", complete=False, evidence=", ".join(trial.status for trial in trials))
 
 
 def _is_metric(sweep: Sweep) -> bool:
@@ -159,7 +170,7 @@ def _trial(row: Row, measured: Measured | None, sweep: Sweep, is_counted: bool) 
 def _case(
     case: Case, trials: Sequence[Measured], verdict: Verdict, places: Mapping[str, int], sweep: Sweep
 ) -> dict[str, Any]:
-    good = [trial for trial in trials if trial.status in ("ok", "stopped")]
+    good = [trial for trial in trials if trial.status in ENDED]
     means = {name: _mean([getattr(trial, name) for trial in good]) for name in _COMMON}
     rates = [trial.samples_per_s for trial in good if trial.samples_per_s is not None]
     baseline = case.name == sweep.matrix.baseline
@@ -205,71 +216,3 @@ def _best(cases: Sequence[Mapping[str, Any]]) -> Mapping[str, Any] | None:
     """The winner, or who leads so far."""
     first = cases[0] if cases else None
     return first if first is not None and first["verdict"] in _MAY_WIN and first["value"] is not None else None
-
-
-def _sentence(
-    cases: Sequence[Mapping[str, Any]], best: Mapping[str, Any] | None, objective: Mapping[str, str], ending: Ending
-) -> str:
-    """The result in one sentence."""
-    if best is None:
-        statuses = sorted({case["verdict"] for case in cases if case["num_trials"]})
-        return f"No case has a result ({', '.join(statuses)})." if statuses else "No trial has ended yet."
-    amount = f"{_amount(best['value'])} {objective['unit'] or objective['name']}"
-    is_ended = ending.state == "finished"
-    has_won = best["verdict"] == "winner" and is_ended
-    does = "wins" if has_won else "leads" if is_ended else "leads so far"
-    text = f"{best['name']} {does} with {amount}"
-    base = next(case for case in cases if case["is_baseline"])
-    if base is not best and base["value"]:
-        share = (best["value"] - base["value"]) / abs(base["value"])
-        text += f", {share:+.1%} against the baseline {base['name']} ({_amount(base['value'])})"
-    tied = [case["name"] for case in cases if case["verdict"] == "tied"]
-    if tied:
-        shown = ", ".join(tied[:3]) + (f" and {len(tied) - 3} more" if len(tied) > 3 else "")
-        # Some of them may be tied for certain; their evidence says which.
-        text += f"; {'tied with' if has_won else 'not told apart from'} it: {shown}"
-    open_cases = sum(case["verdict"] == "undecided" for case in cases)
-    if open_cases:
-        text += f"; {open_cases} of {len(cases)} cases {'is' if open_cases == 1 else 'are'} undecided"
-    return text + "."
-
-
-def _amount(value: float) -> str:
-    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
-
-
-def _costs(
-    rows: Sequence[Row],
-    measured: Mapping[int, Measured],
-    counted: Collection[int],
-    of_case: Mapping[str, Sequence[Measured]],
-    steps: int,
-    repeats: int,
-) -> dict[str, Any]:
-    counting = [trial for number, trial in measured.items() if number in counted]
-    others = [trial for number, trial in measured.items() if number not in counted]
-    return {
-        "num_trials": len(rows),
-        "num_interrupted": sum(row.status == "interrupted" for row in rows),
-        "device_s": sum(trial.device_s for trial in counting),
-        "other_device_s": sum(trial.device_s for trial in others),
-        "startup_s": sum(trial.startup_s for trial in counting),
-        "wall_s": sum(row.ended - row.began for row in rows if row.ended is not None),
-        "full_grid_device_s": _grid_cost(of_case, steps, repeats),
-        "full_grid_repeats": repeats,
-    }
-
-
-def _grid_cost(of_case: Mapping[str, Sequence[Measured]], steps: int, repeats: int) -> float | None:
-    """What all cases, each so often and for so many steps, would cost, by the pace that was seen."""
-    per_trial = []
-    for trials in of_case.values():
-        whole = [
-            trial.startup_s / trial.duration_s * trial.device_s
-            + (1 - trial.startup_s / trial.duration_s) * trial.device_s * steps / trial.counted_steps
-            for trial in trials
-            if trial.counted_steps and trial.duration_s > 0
-        ]
-        if whole:
-            per_trial.append(statistics.fmean(whole))
-    return statistics.fmean(per_trial) * len(of_case) * repeats if per_trial else None

@@ -23,6 +23,7 @@ from paceline.config.overrides import parse_overrides
 from paceline.config.sections import Bool, Section, key
 from paceline.config.source import Entry, Layer, read_layer, show
 from paceline.errors import ConfigError, Problem
+from paceline.recipes.command.words import config_key
 
 COMMAND = "command"
 """The recipe of a script that has never heard of us; its settings are the plan's section of the same name."""
@@ -104,7 +105,8 @@ def load_plan(path: str | Path, overrides: Sequence[str] = ()) -> Plan:
         typed.entries[name] = Entry(entry.value, entry.origin.replace("'set.", "'", 1))
     for name in list(base.entries):
         # An axis or a fixed setting given anew replaces the file's; a mapping given as a whole replaces all of it.
-        if any(name == other or name.startswith(f"{other}.") for other in typed.entries):
+        own = _spelled_out(name)
+        if any(own == other or own.startswith(f"{other}.") for other in map(_spelled_out, typed.entries)):
             del base.entries[name]
     layer = Layer({**base.entries, **typed.entries}, [*base.problems, *typed.problems])
     resolved = resolve(PlanConfig, layer, problems=[*_unknown(layer), *_empty_axes(layer)])
@@ -114,6 +116,12 @@ def load_plan(path: str | Path, overrides: Sequence[str] = ()) -> Plan:
     if problems:
         raise ConfigError(problems=problems)
     return plan
+
+
+def _spelled_out(name: str) -> str:
+    """One name for what may be said of a script in two places: `set.params.batch` is `command.params.batch`."""
+    key = config_key(name.removeprefix("set."))
+    return key if key.startswith(f"{COMMAND}.") else name
 
 
 def _word(text: str) -> str:
@@ -171,10 +179,11 @@ def _check(plan: Plan) -> list[Problem]:
         if twice:
             what = f"the axis {name} has the value {twice[0]} twice"
             problems.append(Problem(what, plan.origin(f"axes.{name}", "axes"), "name each value once"))
-        if name in config.set:
-            where = f"{plan.origin(f'axes.{name}')} and {plan.origin(f'set.{name}', 'set')}"
+        twin = next((other for other in config.set if config_key(other) == config_key(name)), None)
+        if twin is not None:
+            where = f"{plan.origin(f'axes.{name}')} and {plan.origin(f'set.{twin}', 'set')}"
             what = f"{name} is an axis, and set besides"
-            problems.append(Problem(what, where, f"remove it from set, or give axes.{name}=[{show(config.set[name])}]"))
+            problems.append(Problem(what, where, f"remove it from set, or give axes.{name}=[{show(config.set[twin])}]"))
     for name, why in _DECIDED.items():
         if any(name in given for given in (config.set, config.axes, *config.cases)):
             where = plan.origin(f"set.{name}", f"axes.{name}", "cases")

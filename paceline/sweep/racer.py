@@ -5,14 +5,16 @@ same next trial, so a driver that was killed hands over what its ledger has and 
 
 A race goes in rounds, each case at most once in each, in an order of its own:
 - Round 1: every case, a short trial; the baseline a whole one, whose losses are what the others are held against.
-- After each round every case is compared with the leader by one fit over all rounds (comparison.py), with intervals that hold
+- After each round every case is compared with the leader by one fit over all trials (comparison.py, drift.py), with intervals that hold
   for all cases and all looks together: the error is shared out over all ordered pairs of cases (any of them may wrongly lead,
-  and any other look slower) and over the looks (look n gets 1 / n(n+1) of it: the parts add up to the whole, however many looks there are). A union bound needs no
-  independence between looks, which share their data, and no fixed end. Cases that are certainly slower than the leader, or
+  and any other look slower) and over the looks (look n gets 1 / n(n+1) of it: the parts add up to the whole, however many looks there
+  are). A union bound needs no independence between looks, which share their data, and no fixed end. Cases that are certainly slower than the leader, or
   certainly within the margin of it, run no more.
 - The rest run on. What they may cost together is a share of the full grid's cost; while not all of them can be afforded
   four times more, only the most hopeful do. Others are "undecided" then, not slower: nobody claims what was not measured.
-- Only the first round is short. What a short trial cannot know of a whole one is part of its doubt (ranking.py), so it can say
+- Who is hopeful is said by a case's own trials and by those that share values with it (kinship.py). Who is out by trials that may be
+  accidents (mishap.py) gets another short one.
+- Only the first round is short. What a short trial cannot know of a whole one is part of its doubt (observation.py), so it can say
   who is far behind, never who wins.
 - Nobody wins without a whole trial, and the leader has its first early: a case that trains badly late is found, and those it had
   beaten come back.
@@ -26,12 +28,15 @@ import random
 import statistics
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from typing import Any
 
-from paceline.sweep.comparison import compare
+from paceline.sweep.budget import Costs, repeats_by_noise
 from paceline.sweep.evidence import ENDED, Assignment, RaceSettings, TrialResult, Verdict
-from paceline.sweep.power import LEAST_REPEATS, repeats_for
-from paceline.sweep.ranking import TRIES, Ranking, rank_cases, value_of
+from paceline.sweep.kinship import hopes_of
+from paceline.sweep.observation import value_of
+from paceline.sweep.power import LEAST_REPEATS
+from paceline.sweep.ranking import TRIES, Ranking, rank_cases
 
 _FIRST_SHARE = 5
 """of a whole trial: the first round"""
@@ -39,14 +44,8 @@ _PILOT_ROUNDS = 2
 """of a full grid: from their noise follows how many it takes"""
 _PILOT = 6
 """cases that run in the second round at least: without them nobody would know the noise"""
-_WELL_KNOWN = 10
-"""degrees of freedom from which on a noise is taken as it was found"""
-_GENEROUS = 0.7
-"""with this confidence the noise is not larger than what repeats are counted by"""
 _PARTS = 4
 """a round takes at most one of so many parts of what is left: who is behind after it leaves more to the others"""
-_DEAREST = 3.0
-"""how much more than the median a case's steps may be thought to cost"""
 _MOST_LOOKS = 300
 _SLACK = 1.04
 """how much dearer a round may turn out than it was thought"""
@@ -65,7 +64,15 @@ class Round:
 class Racer:
     """Hands out trials and judges their results."""
 
-    def __init__(self, cases: Sequence[str], baseline: str, settings: RaceSettings, seed: int) -> None:
+    def __init__(
+        self,
+        cases: Sequence[str],
+        baseline: str,
+        settings: RaceSettings,
+        seed: int,
+        values: Mapping[str, Mapping[str, Any]] | None = None,
+    ) -> None:
+        """`values`: what distinguishes each case, by axis."""
         assert baseline in cases
         assert len(set(cases)) == len(cases)
         self.cases = tuple(cases)
@@ -73,6 +80,7 @@ class Racer:
         self.settings = settings
         self.rounds: list[Round] = []
         self._seed = seed
+        self._values = values or {}
         self._results: list[TrialResult] = []
         self._is_decided = False
         self._out: set[tuple[str, int]] = set()
@@ -140,35 +148,10 @@ class Racer:
         if self.settings.repeats is not None:
             return self.settings.repeats
         ranking = self.ranking()
-        comparison = ranking.comparison
-        if comparison is None or len(self.rounds) < _PILOT_ROUNDS:
+        if ranking.comparison is None or len(self.rounds) < _PILOT_ROUNDS:
             return LEAST_REPEATS
-        if self.settings.racing:
-            noise = self._grid_noise(ranking)
-        else:
-            noise = comparison.noise if comparison.freedom >= _WELL_KNOWN else comparison.noise_below(_GENEROUS)
-        wanted = repeats_for(self.settings.effect, noise, self.settings.power, self.settings.confidence)
-        return min(wanted, self.settings.max_rounds)
-
-    def _grid_noise(self, ranking: Ranking) -> float:
-        """What trials would scatter by in rounds of all cases: the machine drifts more during those than in a race's short ones."""
-        spans, count, ahead = dict[int, int](), 0, 0
-        for planned in self.rounds:
-            spans[planned.number] = ahead
-            count += len(planned.trials)
-            if count >= len(self.cases):
-                ahead, count = ahead + 1, 0
-        regrouped = [replace(o, round=spans[o.round]) for o in ranking.observations]
-        are_paces = self.settings.objective == "throughput"
-        coarse = compare(regrouped, are_paces=are_paces)
-        assert coarse is not None
-        if coarse.is_pure:
-            # Few trials know it badly; taken too small, a race would end too soon.
-            return coarse.noise_below(_GENEROUS)
-        # Short trials beside whole ones: what they differ by is at least the noise.
-        mixed = compare([replace(o, doubt=0.0) for o in regrouped], are_paces=are_paces)
-        assert mixed is not None
-        return mixed.noise
+        sizes = [len(planned.trials) for planned in self.rounds]
+        return repeats_by_noise(ranking.ordinary, sizes, len(self.cases), self.settings)
 
     def _field(self) -> set[str] | None:
         """Among whom the leader is sought: whoever ran in the last round that compared anybody."""
@@ -222,14 +205,26 @@ class Racer:
         return None
 
     def _second_chance(self, ranking: Ranking, number: int) -> list[str]:
-        """Cases that are out by one trial alone, if a short one more for each of them takes no more than half of what is left."""
-        if not ranking.single or (ranking.contenders and number <= 3):
-            return []
-        costs = _Costs(self.results(), self.settings)
-        price = sum(costs.trial(case, self.rounds[0].steps) for case in ranking.single)
-        return list(ranking.single) if price <= self._left(ranking, costs) / 2 else []
+        """Cases that are out by trials that may be accidents, the most hopeful first, as far as half of what is left pays for short ones.
 
-    def _left(self, ranking: Ranking, costs: _Costs) -> float:
+        While others may still win, only those that would, if they are what their kin are.
+        """
+        if not ranking.suspects or (ranking.contenders and number <= 3):
+            return []
+        assert ranking.comparison is not None
+        assert ranking.leader is not None
+        hopes = hopes_of(ranking.comparison, self._values, ranking.suspects)
+        reached = {case: hopes[case].effect + 2 * hopes[case].error for case in ranking.suspects}
+        costs = Costs(self.results(), self.settings)
+        left, chosen = self._left(ranking, costs) / 2, list[str]()
+        for case in sorted(ranking.suspects, key=lambda case: -reached[case]):
+            left -= costs.trial(case, self.rounds[0].steps)
+            if left < 0 or (ranking.contenders and reached[case] <= hopes[ranking.leader].effect):
+                break
+            chosen.append(case)
+        return chosen
+
+    def _left(self, ranking: Ranking, costs: Costs) -> float:
         """Device-seconds that may still be spent, without what the leader's first whole trial will take."""
         assert ranking.leader is not None
         whole = 0.0 if self._is_confirmed(ranking.leader) else costs.trial(ranking.leader, self.settings.steps)
@@ -242,23 +237,24 @@ class Racer:
         comparison, leader = ranking.comparison, ranking.leader
         assert comparison is not None
         assert leader is not None
-        known = [case for case in ranking.contenders if case in comparison.effects]
+        known = [case for case in (*ranking.contenders, *ranking.suspects) if case in comparison.effects]
         # What is known badly gets the benefit of its doubt.
-        hopes = {case: sum(comparison.difference(case, leader)) for case in known}
-        rivals = sorted(known, key=lambda case: -hopes[case])
+        hopes = hopes_of(comparison, self._values, ranking.suspects)
+        reached = {case: hopes[case].effect + hopes[case].error for case in known}
+        known = [c for c in known if c in ranking.contenders or reached[c] + hopes[c].error > hopes[leader].effect]
+        rivals = sorted(known, key=lambda case: -reached[case])
         retry = self._retry(ranking)
         if not rivals and not retry:
             return []
-        costs = _Costs(self.results(), self.settings)
+        costs = Costs(self.results(), self.settings)
         price = statistics.fmean(costs.trial(case, self.settings.steps) for case in (leader, *rivals))
         affordable = int(self._left(ranking, costs) / price) if price > 0 else 2 * len(self.cases)
         running = [leader, *rivals]
         if self.settings.repeats is None and number <= 3:
-            if number == 3 and affordable >= 2:
-                # The same once more: only whole trials that ran twice tell the noise.
+            if number == 3:
+                # The same once more, whatever is left: only whole trials that ran twice tell the noise, and so what may be spent.
                 running = [case for case in running if self._is_confirmed(case)]
-            if number == 2 or affordable >= 2:
-                return [*running[: max(affordable // _PARTS, _PILOT)], *retry]
+            return [*running[: max(affordable // _PARTS, _PILOT)], *retry]
         if affordable < 2:
             return []
         # The noise, and with it the budget, is known badly at first: the field grows no faster than that knowledge.
@@ -303,24 +299,3 @@ class Racer:
         random.Random(f"{self._seed}/{number}").shuffle(order)
         trials = tuple(Assignment(case, number, longer.get(case, steps), why=why) for case in order)
         return Round(number, steps, trials)
-
-
-class _Costs:
-    """What trials cost here, in device-seconds: a start, and a step."""
-
-    def __init__(self, results: Sequence[TrialResult], settings: RaceSettings) -> None:
-        starts: list[float] = []
-        steps: dict[str, list[float]] = {}
-        for result in results:
-            if result.status in ENDED and result.device_s > 0 and result.windows:
-                count = result.steps or len(result.windows) * settings.window
-                start = min(result.startup_s * result.devices, result.device_s)
-                starts.append(start)
-                steps.setdefault(result.case, []).append((result.device_s - start) / count)
-        # Medians, and a bound: one trial that stalled would make the whole grid look dear, and the race's budget large.
-        self._start = statistics.median(starts) if starts else 0.0
-        self._step = statistics.median(cost for own in steps.values() for cost in own) if steps else 0.0
-        self._steps = {c: min(statistics.median_low(own), _DEAREST * self._step) for c, own in steps.items()}
-
-    def trial(self, case: str, steps: int) -> float:
-        return self._start + self._steps.get(case, self._step) * steps

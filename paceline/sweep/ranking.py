@@ -4,7 +4,7 @@ Every case is compared with the leader, the fastest that trains well and complet
 at the sweep's confidence, shared out over all ordered pairs of cases (Bonferroni: the leader is whoever the data say, so any pair
 may be the one that is compared) and over all looks (look n gets 1 / n(n+1) of the error):
 - tied: it lies within the margin on both sides, so the difference does not matter, whatever it is;
-- slower: it lies below zero;
+- slower: it lies below zero, and accidents of the machine would not explain that as well (mishap.py);
 - undecided: neither yet. When nothing more will run, a case with at least two trials is tied then, "not told apart" and with the
   interval: no difference was found, which is not to say that there is none.
 The leader is the winner when nothing more will run and every case that could still beat it is slower or within the margin by its
@@ -18,9 +18,11 @@ import statistics
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from paceline.sweep.comparison import Comparison, Observation, compare
+from paceline.sweep.comparison import Comparison, compare
 from paceline.sweep.evidence import ENDED, RaceSettings, TrialResult, Verdict
 from paceline.sweep.guard import Curve, Quality, check_soundness, compare_losses, mean_curve
+from paceline.sweep.mishap import count_mishaps, evidence_of_slowness
+from paceline.sweep.observation import Observation, observe_trials, value_of
 from paceline.sweep.scale import Scale, choose_scale
 
 _EXCLUDED = {"oom": "does not fit", "diverged": "diverges"}
@@ -28,10 +30,12 @@ TRIES = 2
 """failed trials of a case that has never succeeded, after which it is not tried again"""
 _WITNESSES = 2
 """trials without which no case is out: one may be an accident of the machine"""
-_PRESUMED, _PRESUMED_FREEDOM = 0.03, 3
-"""how much short trials may mislead, before whole ones have been seen, and for how many of them that counts"""
+_ACCIDENTS = 0.5
+"""of the error, once more, for cases that are called slower because they were struck"""
 _STEADIER = 1.25
 """by how much deviations of tied cases must differ to decide between them"""
+_FARTHEST = 20.0
+"""no interval of logs is wider: e²⁰ says as well as any number that nothing is known"""
 _UNKNOWN = 10.0
 """an interval that reaches so many times as far as the leader says nothing, and is not told"""
 
@@ -45,10 +49,11 @@ class Ranking:
     leader: str | None
     contenders: tuple[str, ...]
     """that are neither slower nor tied yet; the leader is not among them"""
-    single: tuple[str, ...]
-    """that are behind by a single trial, which may have been an accident"""
+    suspects: tuple[str, ...]
+    """that are behind by trials that may all have been accidents"""
     comparison: Comparison | None
-    observations: tuple[Observation, ...] = ()
+    ordinary: tuple[Observation, ...] = ()
+    """the trials as one would compare them without a look at their windows and their time"""
 
 
 def rank_cases(
@@ -70,14 +75,14 @@ def rank_cases(
     excluded = {
         case: verdict
         for case in cases
-        if (verdict := exclude(case, results, reference, case == baseline, settings, lengths))
+        if (verdict := exclude(case, results, reference, case == baseline, settings, lengths, 1 if is_final else TRIES))
     }
     counted = [r for r in results if r.status in ENDED and value_of(r, settings) is not None]
-    doubt = settling(counted, settings, min(lengths.values(), default=settings.steps))
     is_lower_better = settings.objective != "throughput" and settings.direction == "min"
     scale = choose_scale([value for r in counted if (value := value_of(r, settings)) is not None], is_lower_better)
-    observations = tuple(observe_trial(r, settings, scale, lengths.get(r.round), doubt) for r in counted)
-    comparison = compare(observations, are_paces=settings.objective == "throughput")
+    observations = observe_trials(counted, settings, scale, lengths)
+    are_paces = settings.objective == "throughput"
+    comparison = compare(observations.sharp, are_paces=are_paces)
     if comparison is None:
         verdicts = {case: excluded.get(case, Verdict("undecided", evidence="no trial yet")) for case in cases}
         return Ranking(tuple(cases), verdicts, None, (), (), None)
@@ -91,7 +96,7 @@ def rank_cases(
     # A grid is looked at once, when it is whole; what is shown before is not acted on.
     reach = comparison.reach(error / (looks * (looks + 1)) if settings.racing else error)
     verdicts = dict(excluded)
-    contenders, single, unknown = list[str](), list[str](), list[str]()
+    contenders, suspects, unknown = list[str](), list[str](), list[str]()
     for case in cases:
         if case in excluded:
             continue
@@ -100,12 +105,14 @@ def rank_cases(
             unknown.append(case)
             continue
         verdict = _judge(case, leader, comparison, settings, scale, reach)
-        if verdict.verdict in ("slower", "tied") and verdict.trials < _WITNESSES and settings.racing:
-            verdict = replace(
-                verdict, verdict="undecided", evidence=f"{verdict.evidence}: one trial may be an accident"
-            )
-            single.append(case)
-            verdicts[case] = replace(verdict, complete=case not in incomplete)
+        weight = _weigh(case, leader, comparison) if verdict.verdict == "slower" and are_paces else math.inf
+        is_alone = verdict.verdict in ("slower", "tied") and verdict.trials < _WITNESSES and settings.racing
+        # As many cases may be struck as there are, so each has its share of the error; there are no looks to share it with.
+        if is_alone or weight < len(cases) / (_ACCIDENTS * (1 - settings.confidence)):
+            why = "one trial may be an accident" if is_alone else "accidents may explain that"
+            said = f"{verdict.evidence}: {why}"
+            verdicts[case] = replace(verdict, verdict="undecided", evidence=said, complete=case not in incomplete)
+            suspects.append(case)
             continue
         verdicts[case] = replace(verdict, complete=case not in incomplete)
         if verdict.verdict == "undecided" and case not in incomplete:
@@ -122,11 +129,13 @@ def rank_cases(
             )
             verdicts[winner] = replace(was, verdict="leads", evidence=f"tied with {leader}, and steadier or smaller")
             leader = winner
-    is_open = contenders or unknown or any(verdicts[case].complete for case in single)
+    is_open = contenders or unknown or any(verdicts[case].complete for case in suspects)
     if leader is not None and is_final and not is_open:
         verdicts[leader] = replace(verdicts[leader], verdict="winner")
     order = _order(cases, leader, verdicts, comparison)
-    return Ranking(tuple(order), verdicts, leader, tuple(contenders), tuple(single), comparison, observations)
+    return Ranking(
+        tuple(order), verdicts, leader, tuple(contenders), tuple(suspects), comparison, observations.ordinary
+    )
 
 
 def exclude(
@@ -136,15 +145,16 @@ def exclude(
     is_baseline: bool,
     settings: RaceSettings,
     lengths: Mapping[int, int],
+    tries: int = TRIES,
 ) -> Verdict | None:
-    """Why a case cannot win, however fast it is."""
+    """Why a case cannot win, however fast it is; `tries`: so many failures and nothing else are a verdict."""
     own = [r for r in results if r.case == case]
     ended = [r for r in own if r.status in ENDED]
     for result in own:
         if result.status in _EXCLUDED:
             what = "out of memory" if result.status == "oom" else "its loss was not a number or grew without bound"
             return Verdict(_EXCLUDED[result.status], trials=len(ended), evidence=f"{what} in round {result.round}")
-    if len(own) >= TRIES and not any(value_of(r, settings) is not None for r in ended):
+    if len(own) >= tries and not any(value_of(r, settings) is not None for r in ended):
         statuses = ", ".join(f"{r.status} in round {r.round}" for r in own)
         silent = f" without a number for {settings.objective}" if ended else ""
         return Verdict("failed", complete=False, evidence=statuses + silent)
@@ -183,56 +193,18 @@ def check_quality(
     return compare_losses(mean_curve(curves), reference, tolerance)
 
 
-def value_of(result: TrialResult, settings: RaceSettings) -> float | None:
-    """What the objective asks for; None: it has none. A metric may be zero or negative, a pace may not."""
-    is_pace = settings.objective == "throughput"
-    value = result.samples_per_s if is_pace else result.metric
-    return value if value is not None and math.isfinite(value) and (value > 0 or not is_pace) else None
-
-
-def settling(results: Sequence[TrialResult], settings: RaceSettings, steps: int) -> float:
-    """Variance, between cases, of how a whole trial differs from its own first steps: what a short trial cannot know.
-
-    Queues that drain, caches that fill, clocks that fall: seen where trials were whole, presumed until then.
-    """
-    matched = max(steps // settings.window, 1)
-    whole: dict[str, list[float]] = {}
-    for result in results:
-        if len(result.windows) > matched and len(result.windows) * settings.window >= settings.steps:
-            first, all_of_it = (_harmonic_mean(w) for w in (result.windows[:matched], result.windows))
-            whole.setdefault(result.case, []).append(math.log(all_of_it / first))
-    means = [statistics.fmean(values) for values in whole.values()]
-    squares = statistics.variance(means) * (len(means) - 1) if len(means) > 1 else 0.0
-    freedom = max(len(means) - 1, 0)
-    return (squares + _PRESUMED_FREEDOM * _PRESUMED**2) / (freedom + _PRESUMED_FREEDOM)
-
-
-def observe_trial(
-    result: TrialResult, settings: RaceSettings, scale: Scale, steps: int | None = None, doubt: float = 0.0
-) -> Observation:
-    """A trial as evidence; a longer one than its round counts as far as the others of the round went."""
-    value = value_of(result, settings)
-    assert value is not None
-    steps = settings.steps if steps is None or settings.objective != "throughput" else steps
-    if steps < settings.steps:
-        matched = result.windows[: max(steps // settings.window, 1)]
-        if len(matched) < len(result.windows):
-            value = _harmonic_mean(matched)
-    return Observation(result.case, result.round, scale.place(value), doubt if steps < settings.steps else 0.0)
-
-
-def _harmonic_mean(rates: Sequence[float]) -> float:
-    """Of rates over equally many samples: all samples over all time."""
-    return len(rates) / sum(1 / rate for rate in rates)
+def _weigh(case: str, leader: str, comparison: Comparison) -> float:
+    """How much better a slower case explains its trials than accidents do."""
+    level = comparison.effects[leader]
+    trials = [(value - level, deviation) for value, deviation in comparison.steadied[case]]
+    return evidence_of_slowness(trials, count_mishaps(comparison))
 
 
 def _judge(
     case: str, leader: str, comparison: Comparison, settings: RaceSettings, scale: Scale, reach: float
 ) -> Verdict:
-    effect, alone = (
-        comparison.effects[case],
-        comparison.reach((1 - settings.confidence) / 2) * comparison.error_of(case),
-    )
+    effect = comparison.effects[case]
+    alone = min(comparison.reach((1 - settings.confidence) / 2) * comparison.error_of(case), _FARTHEST)
     ends = sorted(scale.value(effect + side * alone) for side in (-1, 1))
     verdict = Verdict(
         "leads",
@@ -248,7 +220,8 @@ def _judge(
     if case == leader:
         return verdict
     difference, deviation = comparison.difference(case, leader)
-    low, high = difference - reach * deviation, difference + reach * deviation
+    width = min(reach * deviation, _FARTHEST)
+    low, high = difference - width, difference + width
     margin = scale.distance(settings.margin)
     is_within = -margin < low and high < margin
     word = "tied" if is_within else "slower" if high < 0 else "undecided"

@@ -1,4 +1,4 @@
-"""What a trial came to, from its run directory: throughput over true wall time after the warm-up, in windows that do not overlap.
+"""What a trial came to, from its run directory: how it ended, its pace (pace.py), its losses and metrics.
 
     read_trial(root, TrialSpan(warmup_steps=20, steps=280, window=50), …)   -> Measured(samples_per_s=1030.2, windows=(1021.0, …), …)
 
@@ -12,32 +12,19 @@ import itertools
 import math
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from paceline.errors import PacelineError
+from paceline.reports.amounts import is_finite
 from paceline.sweep.measured import Measured
-from paceline.sweep.plan import COMMAND, THROUGHPUT
+from paceline.sweep.pace import Counted, TrialSpan, find_counted, measure_pace
+from paceline.sweep.plan import COMMAND
 from paceline.telemetry.reader import Row, Run, read_run
+from paceline.telemetry.tables import NOT_METRICS
 
 _MOST_LOSSES = 300
 _STATUS_OF_ERROR = {"OutOfMemoryError": "oom", "NonFiniteError": "diverged"}
-
-
-@dataclass(frozen=True)
-class TrialSpan:
-    """How a trial is looked at."""
-
-    warmup_steps: int
-    steps: int
-    """counted ones"""
-    window: int
-    objective: str = THROUGHPUT
-
-    @property
-    def total(self) -> int:
-        return self.warmup_steps + self.steps
 
 
 def read_trial(
@@ -66,104 +53,26 @@ def read_trial(
         why = reason or "it ended before it had a run directory"
         return Measured(verdict or "failed", why, **common)
     rows = [row for row in run.metrics if isinstance(row.get("time"), int | float)]
-    counted = _counted(rows, span, began)
+    counted = find_counted(rows, span, began)
     status, why = _status(run, rows, counted, span)
     if verdict is not None:
         status, why = verdict, reason or why
     measured: dict[str, Any] = {
         "last_step": _last_step(run, rows),
-        "final_loss": _number(rows[-1].get("loss")) if rows else None,
+        "final_loss": _finite(rows[-1].get("loss")) if rows else None,
         "samples": rows[-1].get("samples") if rows else None,
         "losses": _losses(rows),
         "metrics": _last_evaluation(run),
         "world_size": run.run.attempts[-1].world_size if run.run.attempts else None,
         "choices": _choices(run),
         "rank_spread_ms": _rank_spread(run, span.warmup_steps),
-        "memory_gib": max((row["memory_gib"] for row in rows if _is_number(row.get("memory_gib"))), default=None),
+        "memory_gib": max((row["memory_gib"] for row in rows if is_finite(row.get("memory_gib"))), default=None),
     }
     if counted is not None:
-        measured |= _pace(counted, span)
+        measured |= measure_pace(counted, span)
         measured["unit"] = _unit(run) if measured["units_per_s"] is not None else None
         common["startup_s"] = max(0.0, counted.began - began)
     return Measured(status, why, **common, **measured).for_objective(span.objective)
-
-
-@dataclass(frozen=True)
-class _Counted:
-    """The rows after the warm-up, and the moment and samples they begin with."""
-
-    rows: Sequence[Row]
-    step: int
-    began: float
-    samples: float
-
-
-def _counted(rows: Sequence[Row], span: TrialSpan, began: float) -> _Counted | None:
-    after = [row for row in rows if row["step"] >= max(span.warmup_steps, 1)]
-    if not after:
-        return None
-    first = after[0]
-    if span.warmup_steps == 0 and _is_number(first.get("step_ms")):
-        # No row ends with the warm-up: the first row's own time tells when it began.
-        steps = first.get("window_steps") or first["step"]
-        start = max(began, first["time"] - steps * first["step_ms"] / 1000)
-        return _Counted(after, first["step"] - steps, start, 0)
-    # The first row that ends after the warm-up, not the last one before its end: all that is counted comes after it.
-    return _Counted(after[1:], first["step"], first["time"], first.get("samples") or 0) if after[1:] else None
-
-
-def _pace(counted: _Counted, span: TrialSpan) -> dict[str, Any]:
-    last, units = counted.rows[-1], _units(counted)
-    amounts = units or [(row.get("samples") or 0) for row in counted.rows]
-    first_amount = 0.0 if units else counted.samples
-    windows: list[float] = []
-    window_step_ms: list[float] = []
-    step, began, amount = counted.step, counted.began, first_amount
-    for row, reached in zip(counted.rows, amounts, strict=True):
-        if row["step"] - step < span.window and not (row is last and not windows):
-            continue
-        seconds, taken = row["time"] - began, row["step"] - step
-        if seconds > 0:
-            windows.append((reached - amount) / seconds)
-            window_step_ms.append(seconds / taken * 1000)
-        step, began, amount = row["step"], row["time"], reached
-    wall_s = last["time"] - counted.began
-    done = (last.get("samples") or 0) - counted.samples
-    found: dict[str, Any] = {
-        "counted_steps": last["step"] - counted.step,
-        "samples_per_s": done / wall_s if wall_s > 0 and done > 0 else None,
-        "units_per_s": units[-1] / wall_s if units and wall_s > 0 else None,
-        "windows": tuple(windows),
-        "window_step_ms": tuple(window_step_ms),
-    }
-    for name in ("step_ms_p50", "step_ms_p90", "data_ms"):
-        values = [row[name] for row in counted.rows if _is_number(row.get(name))]
-        found[name] = statistics.fmean(values) if values else None
-    return found
-
-
-def _units(counted: _Counted) -> list[float] | None:
-    """How many units had been done at the end of each row; None where none tells.
-
-    A row tells units and samples per second of its own time: their ratio is what a sample holds. Rows without times (a profiler or a
-    compiler was at work) hold what the others do.
-    """
-    held = [_units_per_sample(row) for row in counted.rows]
-    known = [ratio for ratio in held if ratio is not None]
-    if not known:
-        return None
-    usual = statistics.fmean(known)
-    reached, samples, found = 0.0, counted.samples, []
-    for row, ratio in zip(counted.rows, held, strict=True):
-        reached += (usual if ratio is None else ratio) * ((row.get("samples") or 0) - samples)
-        samples = row.get("samples") or 0
-        found.append(reached)
-    return found if reached > 0 else None
-
-
-def _units_per_sample(row: Row) -> float | None:
-    units, samples = _number(row.get("units_per_s")), _number(row.get("samples_per_s"))
-    return units / samples if units is not None and samples else None
 
 
 def _unit(run: Run) -> str:
@@ -202,7 +111,7 @@ def _divergence(rows: Sequence[Row]) -> str | None:
     return None
 
 
-def _status(run: Run, rows: Sequence[Row], counted: _Counted | None, span: TrialSpan) -> tuple[str, str]:
+def _status(run: Run, rows: Sequence[Row], counted: Counted | None, span: TrialSpan) -> tuple[str, str]:
     failures = run.events_of("failure")
     primary = [event for event in failures if not event.get("secondary")] or failures
     for event in primary:
@@ -234,11 +143,10 @@ def _last_evaluation(run: Run) -> dict[str, float]:
     if not run.validation:
         return {}
     split = run.validation[0].get("split")
-    apart = {"attempt", "step", "epoch", "samples", "split", "num_samples", "time"}
     found: dict[str, float] = {}
     for row in run.validation:
         if row.get("split") == split:
-            found |= {name: float(value) for name, value in row.items() if name not in apart and _is_number(value)}
+            found |= {name: float(value) for name, value in row.items() if name not in NOT_METRICS and is_finite(value)}
     return found
 
 
@@ -253,15 +161,11 @@ def _rank_spread(run: Run, warmup_steps: int) -> float | None:
     world_size = run.run.attempts[-1].world_size if run.run.attempts else 1
     for rank in range(world_size if world_size > 1 else 0):
         with contextlib.suppress(OSError):
-            rows = [row for row in run.timing(rank) if row["step"] > warmup_steps and _is_number(row.get("wait_ms"))]
+            rows = [row for row in run.timing(rank) if row["step"] > warmup_steps and is_finite(row.get("wait_ms"))]
             if rows:
                 waits.append(statistics.fmean(row["wait_ms"] for row in rows))
     return max(waits) - min(waits) if len(waits) > 1 else None
 
 
-def _number(value: Any) -> float | None:
-    return float(value) if _is_number(value) else None
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+def _finite(value: Any) -> float | None:
+    return float(value) if is_finite(value) else None

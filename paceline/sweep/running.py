@@ -5,10 +5,11 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 
-from paceline.sweep.evidence import Assignment
+from paceline.sweep.evidence import ENDED, Assignment
 from paceline.sweep.journal import duration
 from paceline.sweep.ledger import Row
 from paceline.sweep.measured import Measured
+from paceline.sweep.outcome import Sweep
 from paceline.sweep.trial import Slot, Trial
 from paceline.sweep.trial_settings import TrialPlan
 
@@ -30,6 +31,16 @@ class Running:
     """what ended it, where that was not itself: timeout, diverged, interrupted"""
 
 
+def describe_ordinal(number: int, repeats: int, sweep: Sweep) -> str:
+    """Which trial it is, of how many as far as that is known; `repeats` are those of the full grid."""
+    settings, total = sweep.settings, len(sweep.matrix.cases) * repeats
+    if sweep.plan.config.search is not None:
+        return f"{number}"
+    if settings.repeats is None:
+        return f"{number} of about {total}" if not settings.racing else f"{number}, the full grid has about {total}"
+    return f"{number} of at most {total}" if settings.racing else f"{number}/{total}"
+
+
 def describe_progress(running: Running, unit: str) -> str:
     """`trial 7/36  bucket_mb=25  step 120/300  1,030 samples/s  0:12 left`."""
     trial, total = running.trial, running.plan.span.total
@@ -45,7 +56,7 @@ def describe_progress(running: Running, unit: str) -> str:
 
 
 def describe_result(running: Running, measured: Measured, unit: str, objective: str) -> str:
-    if measured.status not in ("ok", "stopped"):
+    if measured.status not in ENDED:
         return f"trial {running.ordinal} {measured.status}: {running.assignment.case}: {measured.reason}"
     pace = f"{measured.pace:,.0f} {measured.unit or unit}/s" if measured.pace else ""
     metric = f"{objective} {measured.metric:.4g}" if measured.metric is not None else ""

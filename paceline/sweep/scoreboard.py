@@ -8,23 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Any
 
-from paceline.sweep.evidence import Assignment, RaceSettings, TrialResult, Verdict
+from paceline.sweep.evidence import Assignment, RaceSettings, Verdict
 from paceline.sweep.ledger import Row
 from paceline.sweep.measured import Measured
 from paceline.sweep.outcome import Ending, Sweep, describe_sweep
 from paceline.sweep.power import say_power
-from paceline.sweep.ranking import Ranking
-
-
-class Race(Protocol):
-    """What the driver asks of whoever decides; see evidence.py."""
-
-    def next(self) -> Assignment | None: ...
-    def observe(self, result: TrialResult) -> None: ...
-    def ranking(self) -> Ranking: ...
-    def full_repeats(self) -> int: ...
+from paceline.sweep.race import Race
 
 
 class Scoreboard:
@@ -51,7 +42,7 @@ class Scoreboard:
 
     def observe(self, row: Row, measured: Measured, assignment: Assignment) -> None:
         """Hands a result to the race, and notes what it decided."""
-        self._race.observe(measured.result(assignment.case, assignment.round))
+        self._race.observe(measured.result(assignment.case, assignment.round, row.began))
         self._counted.add(row.id)
         self._device_s += measured.device_s
         before, self._verdicts = self._verdicts, self._race.ranking().verdicts

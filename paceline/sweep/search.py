@@ -9,14 +9,17 @@ come from rounds of their own. The same results in the same order give the same 
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 from paceline.errors import UsageError
 from paceline.sweep.evidence import ENDED, Assignment, RaceSettings, TrialResult, Verdict
+from paceline.sweep.race import Race
+from paceline.sweep.ranking import Ranking
 
 SEARCH_ROUND = 1
 """All trials of the search are of this round; those of the race come after it."""
@@ -24,15 +27,6 @@ _MOST_ASKED = 20
 """proposals in a row that were tried before; then one that was not is drawn"""
 _WORDS = {"oom": "does not fit", "diverged": "diverges"}
 Point = tuple[int, ...]
-
-
-class Race(Protocol):
-    """Who decides among the finalists."""
-
-    def next(self) -> Assignment | None: ...
-    def observe(self, result: TrialResult) -> None: ...
-    def ranking(self) -> Any: ...  # a dataclass with `order` and `verdicts`; whatever else it has is handed on
-    def full_repeats(self) -> int: ...
 
 
 class Searcher:
@@ -89,7 +83,7 @@ class Searcher:
         raced = self._race.ranking().verdicts if self._race is not None else {}
         return {name: self._searched(name) for name in self._cases} | dict(raced)
 
-    def ranking(self) -> Any:
+    def ranking(self) -> Ranking:
         """The race's, with the cases behind it that only the search tried, the best first, and then those nobody did."""
         raced = (self._race or self._idle).ranking()
         first = raced.order if self._race is not None else ()
@@ -164,7 +158,9 @@ class Proposer:
     """optuna's study behind two words: propose a case that was not tried, and tell what came of it."""
 
     def __init__(self, space: Space, direction: str, sampler: str, seed: int) -> None:
-        optuna = _import_optuna(sampler)
+        check_optuna(sampler)
+        import optuna
+
         optuna.logging.set_verbosity(optuna.logging.ERROR)
         samplers = {"random": optuna.samplers.RandomSampler, "tpe": optuna.samplers.TPESampler}
         self._states = optuna.trial.TrialState
@@ -205,12 +201,8 @@ class Proposer:
             self._study.tell(trial, value)
 
 
-def _import_optuna(sampler: str) -> Any:
-    try:
-        import optuna
-    except ImportError as error:
+def check_optuna(sampler: str) -> None:
+    """UsageError where it is not installed; before a sweep has a directory."""
+    if importlib.util.find_spec("optuna") is None:
         what = f"a search with {sampler} needs optuna, which is not installed"
-        raise UsageError(
-            what, "the plan's search", "pip install 'paceline[search]', or leave the search out"
-        ) from error
-    return optuna
+        raise UsageError(what, "the plan's search", "pip install 'paceline[search]', or leave the search out")

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from paceline.sweep.sentence import show_amount
+
 
 def render_summary(described: Mapping[str, Any]) -> str:
     """One page of Markdown; says what is missing where the sweep is not over."""
@@ -19,11 +21,11 @@ def render_summary(described: Mapping[str, Any]) -> str:
     lines += ["", "| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
     for case in described["cases"]:
         name = f"{case['name']} (baseline)" if case["is_baseline"] else case["name"]
-        interval = f"{_amount(case['low'])} to {_amount(case['high'])}" if case["low"] is not None else ""
+        interval = f"{show_amount(case['low'])} to {show_amount(case['high'])}" if case["low"] is not None else ""
         verdict = case["verdict"] if case["is_complete"] else f"{case['verdict']}, incomplete"
-        cells = [str(case["rank"]), name, verdict, _amount(case["value"]), interval]
+        cells = [str(case["rank"]), name, verdict, show_amount(case["value"]), interval]
         cells += [str(case["num_ok"]), str(case["num_failed"])]
-        cells += [_amount(case[key]) for key in ("step_ms_p50", "memory_gib", "final_loss")]
+        cells += [show_amount(case[key]) for key in ("step_ms_p50", "memory_gib", "final_loss")]
         lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
     failures = [(case["name"], text) for case in described["cases"] for text in case["failures"]]
     if failures:
@@ -38,9 +40,3 @@ def render_summary(described: Mapping[str, Any]) -> str:
     if described["best"] is not None:
         lines += ["", "## Go on", "", "    paceline train best.yaml"]
     return "\n".join(lines) + "\n"
-
-
-def _amount(value: float | None) -> str:
-    if value is None:
-        return ""
-    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"

@@ -8,11 +8,12 @@ from __future__ import annotations
 import contextlib
 from pathlib import Path
 
+from paceline.launch.marked import end_marked
 from paceline.sweep.journal import Journal
 from paceline.sweep.ledger import Ledger, Row
 from paceline.sweep.measured import Measured
 from paceline.sweep.outcome import Sweep
-from paceline.sweep.trial import clear_pulses, end_marked
+from paceline.sweep.trial import MARK, clear_pulses
 
 
 def mark_of(ledger: Ledger, row: Row) -> str:
@@ -24,7 +25,7 @@ def take_over(sweep: Sweep, ledger: Ledger, journal: Journal) -> None:
     left = ledger.running()
     if not left:
         return
-    stuck = end_marked({mark_of(ledger, row) for row in left})
+    stuck = end_marked(MARK, {mark_of(ledger, row) for row in left})
     num_gpus = {case.name: case.placement.num_gpus for case in sweep.matrix.cases}
     for row in left:
         root, devices = sweep.root / row.directory, max(1, num_gpus.get(row.case, 1))

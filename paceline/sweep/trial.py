@@ -23,10 +23,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import psutil
-
 from paceline.errors import PacelineError
 from paceline.files import read_last_records
+from paceline.launch.marked import end_marked
 from paceline.parentage import die_with_parent
 from paceline.telemetry.follow import Follower
 from paceline.telemetry.layout import RunLayout
@@ -147,7 +146,7 @@ class Trial:
         self._process.wait()
         if self.ended is None:
             self.ended = time.time()
-        left = end_marked({self.mark})
+        left = end_marked(MARK, {self.mark})
         clear_pulses(self.root)
         return left
 
@@ -174,41 +173,12 @@ def train_command(target: str, words: Sequence[str], root: Path) -> list[str]:
     return [sys.executable, "-m", "paceline", "train", target, *words, "--out", str(root), "--resume", "never"]
 
 
-def end_marked(marks: set[str], timeout_s: float = 10.0) -> list[int]:
-    """Ends every process with one of these marks; returns the pids that did not go."""
-    deadline = time.monotonic() + timeout_s
-    num_clean = 0
-    # Again until nothing is found, twice: a process can start another one between the look and the signal, and one that is just
-    # becoming another program has no environment for an instant.
-    while True:
-        found = _marked(marks)
-        for process in found:
-            with contextlib.suppress(psutil.Error):
-                process.kill()
-        num_clean = 0 if found else num_clean + 1
-        if num_clean == 2 or time.monotonic() > deadline:
-            return [process.pid for process in found]
-        if found:
-            psutil.wait_procs(found, timeout=0.2)
-        else:
-            time.sleep(0.03)
-
-
 def clear_pulses(root: Path) -> None:
     """What a launcher that was killed left in shared memory: no other attempt of this run will ever take it away."""
     with contextlib.suppress(PacelineError, OSError):
         run = load_run_file(root)
         for attempt in run.attempts if run is not None else ():
             remove_pulse_directory(Path(attempt.pulses))
-
-
-def _marked(marks: set[str]) -> list[psutil.Process]:
-    found = []
-    for process in psutil.process_iter():
-        with contextlib.suppress(psutil.Error, OSError):
-            if process.environ().get(MARK) in marks and process.status() != psutil.STATUS_ZOMBIE:
-                found.append(process)
-    return [process for process in found if process.pid != os.getpid()]
 
 
 def read_tail(trial: Trial, num_lines: int) -> list[str]:

@@ -16,8 +16,8 @@ from paceline.config.source import show
 from paceline.recipes.job import Job, load_job
 from paceline.sweep.evidence import Assignment
 from paceline.sweep.matrix import Case, batch_of, given_of
+from paceline.sweep.pace import TrialSpan
 from paceline.sweep.plan import COMMAND, STEP_TIME, THROUGHPUT, Plan
-from paceline.sweep.results import TrialSpan
 
 _LOG_EVERY = 10
 _SHORT = {

@@ -276,6 +276,7 @@ def test_the_shown_yaml_is_yaml(place: Path) -> None:
     check_play(Stage(playbook, select(playbook), place / "out"))
     assert shown.pop("ladder.yaml")["rungs"]
     assert load_ladder(str(place / "ladder.yaml")).config.symptom == "deadlock"
+    (place / "train.py").touch()  # the script of mine-plan.yaml: somebody else's
     found = {name: content["recipe"] for name, content in shown.items()}
     assert found == {"mine.yaml": "sasrec", "buckets.yaml": "sasrec", "mine-plan.yaml": "command"}
     assert len(build_matrix(load_plan(place / "mine-plan.yaml")).cases) == 3

@@ -90,13 +90,10 @@ def test_the_table_counts_what_happened() -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_a_race_does_not_get_worse() -> None:
-    """A floor below what docs/racing.md measured, not the target: 15 replays of a kind cannot tell 86 % from 95 %."""
+    """A floor below what docs/racing.md measured, not the target: 15 replays of a kind cannot tell 90 % from 95 %."""
     rows = {row["kind"]: row for row in summarize(list(replay_all(5, seed=20_000))) if row["trace"] == "all"}
     assert set(rows) == set(KINDS)
     assert all(row["cost_median"] <= 0.35 for row in rows.values())
-    assert rows["gap"]["right_share"] >= 0.7
-    assert rows["crossing"]["right_share"] >= 0.7
-    assert rows["gap"]["wrong_claim_share"] <= 0.14
-    assert rows["crossing"]["wrong_claim_share"] <= 0.14
-    # Not the promised 0.95: cases struck by two accidents are called slower.
-    assert rows["null"]["right_share"] >= 0.6
+    for row in rows.values():
+        assert row["right_share"] >= 0.85
+        assert row["wrong_claim_share"] <= 0.07

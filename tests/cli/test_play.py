@@ -58,7 +58,7 @@ def test_a_dry_run_starts_and_writes_nothing(book: str, tmp_path: Path, capsys: 
         (["P1.axes.model.blocks=[]"], "the axis model.blocks has no values"),
         (["P1.axes.model.blocks=[two]"], "model.blocks=two"),
         (["P1.baseline.model.blocks=7"], "baseline"),
-        (["model.blocks=3"], "model.blocks is what P1 varies"),
+        (["model.blocks=3"], "model.blocks cannot be fixed: P1 varies it"),
         (["data.path=nowhere.txt"], "nowhere.txt"),
         (["P0.gate=final_loss <"], "column 13"),
         (["P0.gate=speed > 3"], "does not report"),
@@ -99,3 +99,8 @@ def test_p2_alone_with_keys_by_hand(book: str, tmp_path: Path) -> None:
     assert run_command(["play", book, "--phases", "P2", *words]) == 0
     (call,) = [json.loads(line) for line in (tmp_path / "calls.jsonl").read_text().splitlines()]
     assert {"model.blocks=1", "train.optimizer.lr=0.01"} <= set(call)
+
+
+def test_what_is_varied_and_typed_is_one_problem(book: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_command(["play", book, "model.blocks=3"]) == 2
+    assert capsys.readouterr().err.count("ConfigError") == 1

@@ -7,7 +7,7 @@ import pytest
 from paceline.errors import UsageError
 from paceline.files import write_json
 from paceline.playbook.gate import judge
-from paceline.playbook.kinds.sweep import speed_up_criteria, swept_results
+from paceline.playbook.kinds.sweep import SWEPT_KINDS, speed_up_criteria, swept_results
 from paceline.playbook.swept import Swept, read_swept
 from paceline.sweep.evidence import RaceSettings, TrialResult
 from paceline.sweep.ranking import rank_cases
@@ -33,6 +33,8 @@ FAST, BASE = ratios(1.0, 1.0, 1.0, 150.0), ratios(0.8, 0.7, 0.9, 100.0)
 
 def test_the_speed_up_is_the_fitted_one_with_its_low_end(tmp_path: Path) -> None:
     results = swept_results(sweep(tmp_path, {"fast": FAST, "base": BASE}))
+    not_numbers = {name: type(value) for name, value in results.items() if isinstance(value, bool | str)}
+    assert not_numbers == SWEPT_KINDS  # what gates are checked by
     assert results["speed_up"] == pytest.approx(1 / 0.8 - 1)  # by the means it were 50 %
     assert results["speed_up_low"] == pytest.approx(1 / 0.9 - 1)
 

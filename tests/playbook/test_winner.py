@@ -61,7 +61,7 @@ def test_a_winner_by_hand(written: Written, tmp_path: Path) -> None:
     assert find_used(written(BOOK, f"B.best={given}"), "final", {}).values["model.blocks"] == 7
     by_keys = written(BOOK, "final.model.blocks=1", "model.heads=2")
     assert find_used(by_keys, "final", {}).source == ""
-    with pytest.raises(UsageError, match=r"model\.heads not given by hand"):
+    with pytest.raises(UsageError, match=r"or type final\.model\.heads=…$"):
         find_used(written(BOOK, "final.model.blocks=1"), "final", {})
     with pytest.raises(UsageError, match="B has not been done here") as caught:
         find_used(written(BOOK), "final", {})
@@ -105,7 +105,7 @@ phases:
     )
     assert [problem.what for problem in found] == [
         "P0 uses P1.best, and no earlier phase is called P1",
-        "P1 uses P0.best, and P0 has no winner (it is of kind train, or varies nothing)",
+        "P1 uses P0.best, and P0 is of kind train",
         "P2 uses 'best', which means nothing",
         "P4 is of P3, which is no earlier phase that trains",
         "P6 uses P5.top2; only a sweep can run several cases",

@@ -6,7 +6,8 @@ import random
 
 import pytest
 
-from paceline.sweep.comparison import Observation, compare
+from paceline.sweep.comparison import compare
+from paceline.sweep.observation import Observation
 
 
 def simulate(seed: int, rounds: int, cases: int = 12, noise: float = 0.02) -> list[Observation]:

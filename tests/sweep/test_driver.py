@@ -129,6 +129,7 @@ def test_every_way_to_fail_is_a_result_and_leaves_no_process(place: Place) -> No
     cases = {case["name"]: case for case in read(place)["cases"]}  # type: ignore[attr-defined, index]
     assert cases["how=memory"]["verdict"] == "does not fit"
     assert cases["how=diverges"]["verdict"] == "diverges"
+    assert {cases[f"how={how}"]["verdict"] for how in ("fails", "short", "silent")} == {"failed"}
     assert cases["how=fails"]["rank"] > cases["how=well"]["rank"]
     log = (place.out / "driver.log").read_text()
     assert "    a disk on fire" in log

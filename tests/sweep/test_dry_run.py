@@ -29,9 +29,11 @@ def sweep(root: Path, settings: RaceSettings, *words: str) -> Sweep:
     [
         (RaceSettings(racing=False, repeats=2), (), ["grid: 16 trials of 8 cases (repeats=2)", "cost: 672 device"]),
         (RaceSettings(racing=False), (), ["24 to 240 trials", "auto: 3 to 30", "cost: 1,008 to 10,080 device", "240 trials of"]),
-        (RaceSettings(), (), ["24 to 240 trials", "about 6 to 60 of them", "cost: 252 to 2,520 device", "(240 trials of"]),
+        (RaceSettings(), (), ["24 to 240 trials", "about 5 to 48 of them", "cost: 202 to 2,016 device", "(240 trials of"]),
         (RaceSettings(racing=False, repeats=2), ("search=random", "search_trials=5", "finalists=2"),
-         ["search=random: 5 trials, then the 2 best and the baseline", "6 trials of 3 cases", "cost: 462 device"]),
+         ["8 cases\n  train.micro_batch: 1, 2, 3, 4, 5, 6, 7, 8\n  baseline: micro_batch=1\nsearch=random: 5 of the 8 cases are tried",
+          "the 2 best are then raced", "finalists in full: 6 trials of 3 cases", "cost: 462 device", "(11 trials of"]),
+        (RaceSettings(), ("search=random", "search_trials=99", "finalists=99"), ["8 of the 8 cases are tried", "the 7 best"]),
     ],
 )  # fmt: skip
 def test_each_way_to_run_it_has_its_words(

@@ -10,7 +10,7 @@ import pytest
 from paceline.errors import UsageError
 from paceline.recipes.job import Job, load_job
 from paceline.sweep.fingerprint import config_digest, describe_surroundings, trial_key
-from paceline.sweep.results import TrialSpan
+from paceline.sweep.pace import TrialSpan
 
 
 def script(*words: str) -> Job:

@@ -64,6 +64,19 @@ def test_the_sentence_claims_what_is_decided_and_no_more(sweep: Sweep) -> None:
     assert nothing["sentence"] == "No case has a result (failed)."
 
 
+@pytest.mark.parametrize("state", ["finished", "stopped", "failed"])
+def test_a_case_that_has_only_failed_is_not_undecided_however_the_sweep_ended(sweep: Sweep, state: str) -> None:
+    still = [Verdict("undecided")] * 3
+    found = describe(sweep, still, state, status="failed")
+    assert {(case["verdict"], case["is_complete"]) for case in found["cases"]} == {("failed", False)}
+    assert found["sentence"] == "No case has a result (failed)."
+    write_outputs(sweep, found)
+    for name in ("summary.md", "ranked_groups.csv", "report.html"):
+        assert "undecided" not in (sweep.root / name).read_text()
+    assert describe(sweep, still, "running", status="failed")["cases"][0]["verdict"] == "undecided"
+    assert describe(sweep, still, state)["cases"][0]["verdict"] == "undecided"
+
+
 def test_the_unit_is_what_the_trials_tell(sweep: Sweep) -> None:
     found = describe(sweep, [Verdict("winner", 1200.0)] * 3, units_per_s=1200.0, unit="items")
     assert (found["unit"], found["objective"]["unit"]) == ("items", "items/s")

@@ -11,6 +11,12 @@ from paceline.sweep.matrix import Matrix, build_matrix
 from paceline.sweep.plan import load_plan
 
 
+@pytest.fixture(autouse=True)
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("train.py").touch()
+
+
 def matrix(tmp_path: Path, text: str, *overrides: str) -> Matrix:
     path = tmp_path / "plan.yaml"
     path.write_text(text)
@@ -137,11 +143,34 @@ def test_a_script_is_swept_by_its_parameters(tmp_path: Path) -> None:
     assert found.cases[1].job.config.model_dump()["command"]["params"] == {"batch": 32}
 
 
+def params(found: Matrix) -> list[dict[str, object]]:
+    return [case.job.config.model_dump()["command"]["params"] for case in found.cases]
+
+
+def test_a_parameter_is_fixed_for_all_cases_by_the_name_that_axes_use(tmp_path: Path) -> None:
+    text = SCRIPT.replace('"--batch', '"--lr={params.lr}", "--batch')
+    assert [case["lr"] for case in params(matrix(tmp_path, text, "params.lr=0.1"))] == [0.1, 0.1]
+    in_set = text + "set: {params.lr: 0.2}\n"
+    assert [case["lr"] for case in params(matrix(tmp_path, in_set))] == [0.2, 0.2]
+    with_usual = in_set.replace("  metrics:", "  params: {lr: 0.3}\n  metrics:")
+    assert params(matrix(tmp_path, with_usual))[0]["lr"] == 0.2
+    # What is typed comes before the file, whichever of the two names each has.
+    for word in ("params.lr=0.4", "command.params.lr=0.4"):
+        assert params(matrix(tmp_path, with_usual, word))[0]["lr"] == 0.4
+
+
+@pytest.mark.parametrize("word", ["params.batch=8", "set.command.params.batch=8"])
+def test_a_parameter_cannot_be_an_axis_and_fixed(tmp_path: Path, word: str) -> None:
+    with pytest.raises(ConfigError, match=r"params\.batch is an axis, and set besides"):
+        matrix(tmp_path, SCRIPT, word)
+
+
 @pytest.mark.parametrize(
     ("old", "new", "says"),
     [
         ('{params.batch}"]', '{params.bach}"]', "nothing is called {params.bach}"),
         ("[python", "[no-such-program", "there is no program 'no-such-program'"),
+        ("train.py", "trains.py", "there is no script trains.py"),
         (r"iter (\d+)", r"iter (\d+", "is not valid"),
         (r"iter (\d+)", r"iter \d+", "has 0 groups"),
         ("{step:", "{time:", "time is not a name for a metric"),

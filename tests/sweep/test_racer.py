@@ -11,6 +11,7 @@ import pytest
 
 from paceline.sweep.evidence import Assignment, RaceSettings, TrialResult
 from paceline.sweep.racer import Racer
+from paceline.sweep.ranking import rank_cases
 from tests.sweep.trials import SETTINGS, STEPS, finish, machine, trial
 
 TO_THE_END = replace(SETTINGS, budget_share=100.0)
@@ -235,3 +236,38 @@ def test_of_equal_cases_none_is_called_slower() -> None:
         verdicts = race(rates, replace(SETTINGS, racing=False, repeats=9), 0.02, seed).verdicts()
         wrong += any(verdict.verdict == "slower" for verdict in verdicts.values())
     assert wrong <= 0.05 * sweeps
+
+
+def test_a_case_that_is_struck_twice_is_not_called_slower() -> None:
+    """An eighth of all trials is struck: among many, somebody is struck in both; the accidents that were seen say so."""
+    generator = random.Random(5)
+    results = []
+    for number in range(1, 5):
+        for i in range(12):
+            struck = generator.random() < 0.125 or (i == 7 and number < 3)
+            pace = 1000 * generator.gauss(1, 0.01) * (generator.uniform(0.3, 0.8) if struck else 1.0)
+            if i != 7 or number < 3:
+                results.append(trial(f"case {i}", pace, number))
+    cases = [f"case {i}" for i in range(12)]
+    verdicts = rank_cases(cases, results, "case 0", SETTINGS, looks=4).verdicts
+    assert verdicts["case 7"].verdict == "undecided"
+    assert "accidents may explain that" in verdicts["case 7"].evidence
+    slow = [trial("case 7", 700.0 * generator.gauss(1, 0.01), number) for number in range(1, 5)]
+    agreeing = [r for r in results if r.case != "case 7"] + slow
+    assert rank_cases(cases, agreeing, "case 0", SETTINGS, looks=4).verdicts["case 7"].verdict == "slower"
+
+
+def test_kin_choose_the_pilot_and_claim_nothing() -> None:
+    """Of 16 cases on two axes the best had a bad first trial; its kin say that it is worth a whole one."""
+    names = {f"a={i // 4} b={i % 4}": 1000.0 + 60 * (i // 4) + 60 * (i % 4) for i in range(16)}
+    values = {name: dict(part.split("=") for part in name.split()) for name in names}
+    second = []
+    for known in (values, None):
+        racer = Racer(list(names), "a=0 b=0", SETTINGS, 0, known)
+        while (assignment := racer.next()) is not None and assignment.round == 1:
+            dip = 0.86 if assignment.case == "a=3 b=3" else 1.0
+            racer.observe(trial(assignment.case, names[assignment.case] * dip, 1, assignment.steps))
+        second.append({t.case for t in racer.rounds[1].trials})
+        assert {v.verdict for v in racer.verdicts().values()} <= {"leads", "undecided"}
+    assert "a=3 b=3" in second[0]
+    assert "a=3 b=3" not in second[1]

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from paceline.sweep.evidence import TrialResult
+from paceline.sweep.evidence import RaceSettings, TrialResult
 from paceline.sweep.ranking import rank_cases
 from tests.sweep.trials import SETTINGS, trial
 
@@ -51,6 +51,18 @@ def test_one_success_of_three_is_not_above_three_of_three() -> None:
     assert ranking.order == ("base", "flaky")
     assert ranking.leader == "base"
     assert not ranking.verdicts["flaky"].complete
+
+
+@pytest.mark.parametrize("settings", [GRID, SETTINGS])
+def test_a_case_with_nothing_but_a_failure_has_failed_when_nothing_more_will_run(settings: RaceSettings) -> None:
+    results = [*trials("base", 1000), TrialResult("broken", 1, "failed")]
+    verdicts = rank_cases(["base", "broken"], results, "base", settings, is_final=True).verdicts
+    assert (verdicts["base"].verdict, verdicts["broken"].verdict) == ("winner", "failed")
+    assert (verdicts["broken"].evidence, verdicts["broken"].complete) == ("failed in round 1", False)
+    alone = rank_cases(["broken"], results[-1:], "broken", settings, is_final=True)
+    assert alone.verdicts["broken"].verdict == "failed"
+    # It gets another chance as long as there are any.
+    assert rank_cases(["base", "broken"], results, "base", settings).verdicts["broken"].verdict == "undecided"
 
 
 def test_what_cannot_run_has_a_verdict() -> None:

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from paceline.sweep.measured import Measured, from_record
-from paceline.sweep.results import TrialSpan, read_trial
+from paceline.sweep.pace import TrialSpan
+from paceline.sweep.results import read_trial
 from paceline.telemetry.events import EventLog
 from paceline.telemetry.layout import RunLayout
 from paceline.telemetry.run_file import Attempt, RunFile
@@ -202,3 +203,10 @@ def test_another_objective_reads_another_number_of_the_same_record() -> None:
     missing = both.for_objective("auc")
     assert (missing.status, missing.reason) == ("failed", "no evaluation reported auc")
     assert from_record(missing.to_record()).for_objective("hr_10").status == "ok"
+
+
+def test_the_race_is_told_when_a_trial_ran() -> None:
+    """The middle of its counted steps: 10 s to start, 30 s in all."""
+    measured = Measured("ok", startup_s=10.0, duration_s=30.0, samples_per_s=100.0)
+    assert measured.result("a", 1, began=1000.0).time_s == 1020.0
+    assert measured.result("a", 1).time_s is None

@@ -6,10 +6,12 @@ import random
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from paceline.cli.main import run_command
 from paceline.errors import UsageError
 from paceline.sweep.evidence import Assignment, RaceSettings, TrialResult, Verdict
 from paceline.sweep.search import SEARCH_ROUND, Searcher, Space
@@ -222,3 +224,15 @@ def test_without_optuna_it_is_said_what_to_install(monkeypatch: pytest.MonkeyPat
     with pytest.raises(UsageError, match="needs optuna, which is not installed") as caught:
         build()
     assert "paceline[search]" in caught.value.problems[0].do
+
+
+def test_without_optuna_a_sweep_is_refused_before_it_has_a_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "optuna", None)
+    monkeypatch.chdir(tmp_path)
+    Path("plan.yaml").write_text("recipe: sasrec\nset: {launch.gpus: []}\naxes: {run.seed: [1, 2]}\nsearch: tpe\n")
+    for flag in (["--dry-run"], []):
+        assert run_command(["sweep", "plan.yaml", "--out", "s", *flag]) == 2
+        assert "needs optuna" in capsys.readouterr().err
+    assert not Path("s").exists()

@@ -1,18 +1,15 @@
-"""The machine shared out among slots, and the processes of a trial found by their mark."""
+"""The machine shared out among slots, and a trial watched from outside."""
 
 from __future__ import annotations
 
 import math
-import os
-import subprocess
 import sys
 import time
 from pathlib import Path
 
-import psutil
 import pytest
 
-from paceline.sweep.trial import MARK, Slot, Trial, build_slots, end_marked
+from paceline.sweep.trial import Slot, Trial, build_slots
 from paceline.telemetry.layout import RunLayout
 from paceline.telemetry.run_file import Attempt, RunFile
 from paceline.telemetry.tables import METRICS_COLUMNS, Table
@@ -44,30 +41,3 @@ def test_its_age_does_not_hang_on_the_clock_and_one_bad_loss_is_not_the_end(
         table.close()
     finally:
         trial.kill_all()
-
-
-def test_what_carries_the_mark_is_ended_wherever_it_is_and_nothing_else() -> None:
-    wait = "import time; time.sleep(20)"
-    fork = f"import subprocess, sys; subprocess.Popen([sys.executable, '-c', {wait!r}], start_new_session=True)"
-    mark = f"test-{os.getpid()}-{time.monotonic_ns()}"
-    orphan = subprocess.run([sys.executable, "-c", fork], env=os.environ | {MARK: mark}, check=True)
-    deaf = [sys.executable, "-c", f"import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); {wait}"]
-    with (
-        subprocess.Popen(deaf, env=os.environ | {MARK: mark}) as marked,
-        subprocess.Popen([sys.executable, "-c", wait], env=os.environ | {MARK: f"{mark}-other"}) as other,
-    ):
-        assert end_marked({mark}) == []
-        was_left = other.poll() is None
-        other.kill()
-        # Its exit code went to whoever waited first.
-        assert not psutil.pid_exists(marked.pid)
-        assert was_left
-    assert orphan.returncode == 0
-    assert not [p for p in psutil.process_iter() if _mark_of(p) == mark]
-
-
-def _mark_of(process: psutil.Process) -> str | None:
-    try:
-        return process.environ().get(MARK) if process.status() != psutil.STATUS_ZOMBIE else None
-    except (psutil.Error, OSError):
-        return None

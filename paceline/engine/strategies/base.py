@@ -104,9 +104,14 @@ class Strategy:
         """The optimizer's state by `entry.parameter`: the same names, shapes and types in the same order on every rank."""
         return {
             f"{entry}.{name}": value
-            for name, parameter in self.trainable.items()
-            for entry, value in optimizer.state.get(parameter, {}).items()
+            for name in self.trainable
+            for entry, value in self._state_of(name, optimizer).items()
         }
+
+    def _state_of(self, name: str, optimizer: torch.optim.Optimizer) -> Mapping[str, torch.Tensor]:
+        """What the optimizer keeps for a parameter; nothing before its first step."""
+        state: Mapping[str, torch.Tensor] = optimizer.state.get(self.trainable[name], {})
+        return state
 
     def cut_moment(self, name: str, moment: torch.Tensor) -> torch.Tensor | None:
         """What this rank's optimizer keeps of a moment of a parameter; None: nothing."""

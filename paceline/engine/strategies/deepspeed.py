@@ -158,13 +158,19 @@ class DeepSpeedStrategy(Strategy):
 
     def moments(self, optimizer: torch.optim.Optimizer) -> dict[str, torch.Tensor]:
         """From stage 1 on without their values: a rank has parts of some."""
+        found = super().moments(optimizer)
         if self._stage == 0:
-            return super().moments(optimizer)
+            return found
+        words = {key: key.partition(".") for key in found}
         return {
-            f"{entry}.{name}": self._outline(name, entry) if value.dim() else value
-            for name in self.trainable
-            for entry, value in optimizer.state[self._pieces[name]].items()
+            key: self._outline(words[key][2], words[key][0]) if value.dim() else value for key, value in found.items()
         }
+
+    def _state_of(self, name: str, optimizer: torch.optim.Optimizer) -> Mapping[str, torch.Tensor]:
+        if self._stage == 0:
+            return super()._state_of(name, optimizer)
+        state: Mapping[str, torch.Tensor] = optimizer.state[self._pieces[name]]
+        return state
 
     def place_moment(self, optimizer: torch.optim.Optimizer, entry: str, name: str, moment: torch.Tensor) -> bool:
         if self._stage == 0:

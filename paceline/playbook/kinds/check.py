@@ -7,6 +7,7 @@ gate: [equal, test.objective > 2 * baseline.test.objective]
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import ClassVar, Literal
 
 from paceline.config.sections import key
@@ -26,6 +27,7 @@ class Check(Phase):
             **EVERY,
         },
         {"validation.": "with `of`: metrics, evaluated again", "test.": "with `of`: metrics, evaluated again"},
+        {"equal": bool},
     )
 
     kind: Literal["check"] = key(..., "It checks.")
@@ -33,6 +35,10 @@ class Check(Phase):
 
     def sources(self) -> list[str]:
         return [self.of] if self.of else []
+
+    def silent(self) -> Mapping[str, str]:
+        names = ("equal", "num_compared", "num_different", *self.reports.prefixes)
+        return {} if self.of else dict.fromkeys(names, "say `of:` and a phase that trains")
 
     def plan_work(self, scene: Scene) -> Work:
         answer = scene.place("evaluation.json")

@@ -19,6 +19,7 @@ from paceline.playbook.kinds.sweep import (
     IGNORES,
     PLAN_KEYS,
     SWEPT,
+    SWEPT_KINDS,
     build_plan,
     check_plan,
     plan_varies,
@@ -26,6 +27,7 @@ from paceline.playbook.kinds.sweep import (
     sweep_work,
     swept_evidence,
     swept_results,
+    swept_silent,
 )
 from paceline.playbook.phase import Scene, Successor, Words, Work
 from paceline.playbook.results import Outcome, Reports, Value
@@ -43,7 +45,8 @@ class Compare(Successor):
             **{f"{arm}.{name}": f"of {arm}" for arm in ("a", "b") for name in _NUMBERS},
             "speed_up": "of b over a",
             "speed_up_low": "of b over a: the low end of its interval",
-        }
+        },
+        kinds=SWEPT_KINDS,
     )
     takes_settings: ClassVar[bool] = True
     plan_keys: ClassVar[tuple[str, ...]] = tuple(
@@ -66,6 +69,9 @@ class Compare(Successor):
 
     def wins_by(self) -> tuple[str, ...]:
         return plan_varies({"cases": [self.a, self.b]})
+
+    def silent(self) -> Mapping[str, str]:
+        return swept_silent(self.plan)
 
     def plan_work(self, scene: Scene) -> Work:
         return sweep_work("compare", self._plan(scene), scene, self.retry_failed)

@@ -5,6 +5,7 @@ What is measured then: a block of the test split through the exported model, as 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import ClassVar, Literal
 
 from paceline.config.sections import Bool, key
@@ -30,7 +31,8 @@ class Export(Phase):
             "compile_s": "with compile_check: what compiling took",
             "speed_up": "with compile_check: eager_ms / compiled_ms - 1",
             **EVERY,
-        }
+        },
+        kinds={"equal": bool},
     )
 
     kind: Literal["export"] = key(..., "It exports.")
@@ -39,6 +41,9 @@ class Export(Phase):
 
     def sources(self) -> list[str]:
         return [self.of]
+
+    def silent(self) -> Mapping[str, str]:
+        return {} if self.compile_check else dict.fromkeys(_CHECKED, "set compile_check: true")
 
     def plan_work(self, scene: Scene) -> Work:
         run = scene.earlier.get(self.of, {}).get("run")

@@ -49,12 +49,13 @@ SWEPT = {
     "device_s": "device-seconds, start-ups included",
     **EVERY,
 }
+SWEPT_KINDS: dict[str, type] = {"winner": str, "is_decided": bool, "is_tied": bool}
 
 
 class Sweep(Successor):
     """One sweep, and its winner."""
 
-    reports: ClassVar[Reports] = Reports(SWEPT)
+    reports: ClassVar[Reports] = Reports(SWEPT, kinds=SWEPT_KINDS)
     takes_settings: ClassVar[bool] = True
     plan_keys: ClassVar[tuple[str, ...]] = PLAN_KEYS
     ignores: ClassVar[Mapping[str, str]] = IGNORES
@@ -73,6 +74,9 @@ class Sweep(Successor):
     def wins_by(self) -> tuple[str, ...]:
         return plan_varies(self.plan)
 
+    def silent(self) -> Mapping[str, str]:
+        return swept_silent(self.plan)
+
     def plan_work(self, scene: Scene) -> Work:
         return sweep_work("sweep", build_plan(self.plan, scene), scene, self.retry_failed)
 
@@ -86,6 +90,19 @@ class Sweep(Successor):
 
     def criteria(self, results: Mapping[str, Any]) -> list[tuple[str, str]]:
         return speed_up_criteria(self.min_speed_up, self.plan)
+
+
+def swept_silent(plan: Mapping[str, Any]) -> dict[str, str]:
+    """What a sweep by this objective has no number for."""
+    objective = plan.get("objective", THROUGHPUT)
+    if objective == THROUGHPUT:
+        names = ("metric", "baseline.metric", "a.metric", "b.metric")
+        return dict.fromkeys(names, "set objective: to a validation metric")
+    return (
+        {}
+        if objective in PACE
+        else {"speed_up_low": f"write speed_up (objective={objective} has no interval of the pace)"}
+    )
 
 
 def plan_varies(plan: Mapping[str, Any]) -> tuple[str, ...]:
@@ -184,8 +201,8 @@ def speed_up_criteria(wanted: float | str | None, plan: Mapping[str, Any]) -> li
         return [
             (
                 f"speed_up >= {number:g}",
-                f"{why}; by the means alone: a sweep by {objective} has no interval of its pace",
+                f"{why}; by the means: a sweep by {objective} has no interval of its pace",
             )
         ]
-    certain = "the low end of the interval, so that chance does not decide; more repeats make it narrower"
+    certain = "the low end of the interval; more repeats make it narrower"
     return [(f"speed_up >= {number:g}", why), (f"speed_up_low >= {min(number, 0.0):g}", certain)]

@@ -24,9 +24,13 @@ from types import FrameType
 
 from paceline.config.describe import value_at
 from paceline.config.sections import RunConfig
-from paceline.errors import NonFiniteError, OutOfMemoryError, PacelineError, RankLostError, UsageError
+from paceline.errors import NonFiniteError, PacelineError, UsageError
 from paceline.files import storage_error
+from paceline.launch.command import LAUNCH_MARK
+from paceline.launch.marked import end_marked
 from paceline.parentage import die_with_parent
+from paceline.recipes.command.ending import explain_end
+from paceline.recipes.command.lines import MOST_BYTES, LineSplitter
 from paceline.recipes.command.reading import LineReader
 from paceline.recipes.command.words import check_given, render_argv, samples_per_step
 from paceline.recipes.job import load_job
@@ -39,7 +43,6 @@ from paceline.telemetry.stop_request import read_stop_request
 
 _POLL_S = 0.1
 _TAIL = 40
-_MEMORY = ("out of memory", "outofmemoryerror", "memoryerror", "can't allocate memory", "cannot allocate memory")
 
 
 class Runner:
@@ -62,7 +65,9 @@ class Runner:
         """why the script is to end"""
         self._lingers_until: float | None = None
         self._given_up = 0.0
-        self._rest = b""
+        self._splitter = LineSplitter()
+        self._has_told_cut = False
+        self._launcher = os.getppid()
         for name, reason in job.idle(job.given):
             self._events.write("note", what=f"{name} has no effect", why=reason)
 
@@ -89,6 +94,9 @@ class Runner:
             code = self._follow(script, began)
         finally:
             _end_group(script.pid)
+            if os.getppid() != self._launcher:
+                # The launcher, which ends whatever left the script's session, was killed; nobody but us will.
+                end_marked(LAUNCH_MARK, {os.environ.get(LAUNCH_MARK, "")} - {""})
         self._lines.close()
         return self._conclude(code)
 
@@ -128,16 +136,16 @@ class Runner:
         with contextlib.suppress(OSError):
             log.write(data)  # type: ignore[attr-defined]
         now = time.time()
-        *lines, self._rest = (self._rest + data).replace(b"\r", b"\n").split(b"\n")
-        if not data and self._rest:
-            lines, self._rest = [self._rest], b""
-        for line in lines:
-            text = line.decode("utf-8", "replace")
+        for text in self._splitter.feed(data):
             self._tail.append(text)
             step = self._lines.read(text, now)
             if step is not None:
                 self._pulse.beat(step, "step")
                 self._reach(step)
+        if self._splitter.has_cut and not self._has_told_cut:
+            self._has_told_cut = True
+            what = f"a line of the script has more than {MOST_BYTES:,} bytes"
+            self._events.write("note", what=what, why="of such lines the head and the tail are read, not the middle")
         return bool(data)
 
     def _reach(self, step: int) -> None:
@@ -180,18 +188,7 @@ class Runner:
         if code == 0:
             self._events.write("end", state="finished", reason="finished", step=step)
             return 0
-        return self._fail(self._explain(code))
-
-    def _explain(self, code: int) -> PacelineError:
-        where, do = str(self._layout.log(0)), "read the end of that log"
-        last = next((line.strip() for line in reversed(self._tail) if line.strip()), "")
-        memory = [line.strip() for line in self._tail if any(word in line.lower() for word in _MEMORY)]
-        if memory:
-            return OutOfMemoryError(f"the script ran out of memory: {memory[-1]}", where, "give it less per step")
-        if code < 0:
-            return RankLostError(f"the script was killed by signal {-code}", where, do)
-        words = f"; its last line was: {last}" if last else ", without a word"
-        return PacelineError(f"the script ended with exit code {code}{words}", where, do)
+        return self._fail(explain_end(code, self._tail, str(self._layout.log(0))))
 
     def _fail(self, error: PacelineError) -> int:
         step = self._lines.step or None

@@ -18,6 +18,7 @@ from paceline.config.describe import describe, value_at
 from paceline.config.nearest import nearest_key
 from paceline.config.source import show
 from paceline.errors import ConfigError, Problem
+from paceline.recipes.command.script import find_script
 from paceline.telemetry.tables import METRICS_COLUMNS, VALIDATION_COLUMNS
 
 if TYPE_CHECKING:
@@ -25,8 +26,14 @@ if TYPE_CHECKING:
 
 _NAME = re.compile(r"\{([A-Za-z_]\w*(?:\.\w+)*)\}")
 _OURS = ("attempt", "window_steps", "time", "step_ms_p50", "step_ms_p90", "step_ms_std")
+_PARAMS = "params."
 READABLE = tuple(name for name in METRICS_COLUMNS if name not in _OURS)
 """Columns of metrics.csv that a line may tell; a name that is none of them is a metric of the script's own, for validation.csv."""
+
+
+def config_key(name: str) -> str:
+    """The key behind a name that is typed or stands in a plan: `params.batch` is short for `command.params.batch`, as in argv."""
+    return f"command.{name}" if name.startswith(_PARAMS) else name
 
 
 def own_metrics(config: RunConfig) -> list[str]:
@@ -71,7 +78,7 @@ def samples_per_step(config: RunConfig) -> int | None:
 
 
 def check_words(config: RunConfig) -> list[Problem]:
-    """Names that nothing stands behind, parameters that no word uses, a program that is not there."""
+    """Names that nothing stands behind, parameters that no word uses, a program or a script that is not there."""
     values = known_values(config)
     argv: list[str] = value_at(config, "command.argv")
     problems = []
@@ -93,11 +100,20 @@ def check_words(config: RunConfig) -> list[Problem]:
             do = f"add a word such as --{name}={{params.{name}}} to command.argv, or remove it"
             problems.append(Problem(f"no word of the script uses the parameter {name}", f"command.params.{name}", do))
     if not problems:
-        program = render(argv[0], values)
-        if shutil.which(program) is None:
-            problems.append(Problem(f"there is no program {program!r} here", "command.argv", "check its name or path"))
+        problems += _check_files([render(word, values) for word in argv])
         problems += _check_samples(config, counted)
     return problems
+
+
+def _check_files(argv: list[str]) -> list[Problem]:
+    """What is plainly a file and is not there: otherwise every trial of a sweep would find that out for itself."""
+    program, do = argv[0], "check its name or path"
+    if shutil.which(program) is None:
+        return [Problem(f"there is no program {program!r} here", "command.argv", do)]
+    script = find_script(argv)
+    if script is None or Path(script).is_file():
+        return []
+    return [Problem(f"there is no script {script} (looked for {Path(script).absolute()})", "command.argv", do)]
 
 
 def _check_samples(config: RunConfig, counted: int | str | None) -> list[Problem]:

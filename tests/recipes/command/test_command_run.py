@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -9,6 +10,7 @@ import sys
 import time
 from pathlib import Path
 
+import psutil
 import pytest
 
 from paceline.cli.main import run_command
@@ -82,3 +84,59 @@ def test_a_script_that_ends_without_a_finite_loss_has_failed(
     Path("x.py").write_text(f"print('iter 1 loss 2.0'); print('iter 2 loss {value}'); print('iter 3')")
     assert run_command(["train", *words, "command.params={steps: 3, code: 0}"]) == 4
     assert "a loss that is not a number" in capsys.readouterr().err
+
+
+def test_a_line_that_never_ends_does_not_stall_the_reading(words: list[str]) -> None:
+    text = "import sys\nprint('iter 1 loss 2.0')\nfor _ in range(400): sys.stdout.write('x' * 65536)\nprint(' iter 2 loss 1.0')\n"
+    Path("x.py").write_text(text + "sys.exit('z' * 100_000)")
+    assert run_command(["train", *words, "command.params={steps: 3, code: 0}"]) == 4
+    run = read_run(Path("r"))
+    assert [row["step"] for row in run.metrics] == [1, 2]
+    assert len([note for note in run.events_of("note") if "a line of the script has more than" in note["what"]]) == 1
+    assert len(run.run.reason) < 1000
+
+
+DEAF = """
+import signal, subprocess, sys, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+if sys.argv[1] != "0":
+    subprocess.Popen([sys.executable, __file__, "0"], start_new_session=True, stdout=subprocess.DEVNULL)
+while True:
+    print("iter 1", flush=True)
+    time.sleep(0.02)
+"""
+
+
+def test_a_script_that_ignores_sigterm_ends_with_its_launcher_and_so_does_what_left_its_session(
+    words: list[str], tmp_path: Path
+) -> None:
+    script = tmp_path / "x.py"
+    script.write_text(DEAF)
+    words[1] = f"command.argv=[{sys.executable}, {script}, '{{params.steps}}', '{{params.code}}']"
+    command = [sys.executable, "-m", "paceline", "train", *words]
+    command += ["command.params={steps: 1, code: 0}", "command.stop_grace_s=0.3"]
+
+    def living() -> int:
+        found = 0
+        for process in psutil.process_iter():
+            with contextlib.suppress(psutil.Error):
+                found += str(script) in process.cmdline()
+        return found
+
+    def wait_for(number: int) -> bool:
+        deadline = time.monotonic() + 40
+        while time.monotonic() < deadline and living() != number:
+            time.sleep(0.05)
+        return living() == number
+
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd=tmp_path) as child:
+        try:
+            assert wait_for(2)
+            child.kill()
+            assert wait_for(0)
+        finally:
+            child.kill()
+            for process in psutil.process_iter():
+                with contextlib.suppress(psutil.Error):
+                    if str(script) in process.cmdline():
+                        process.kill()

@@ -24,6 +24,11 @@ def test_words_stand_for_values_and_other_braces_stay() -> None:
     assert samples_per_step(config) == 128
 
 
+def test_a_parameter_is_typed_by_the_name_that_the_words_use() -> None:
+    job = load_job("command", [WORDS[0], WORDS[2], "params.lr=0.5", "params.name=a"], environ={})
+    assert "--lr=0.5" in render_argv(job.config, Path("/runs/a"), world_size=1, port=5)
+
+
 def test_a_setting_has_an_effect_where_a_word_names_it() -> None:
     words = [*WORDS, "train.global_batch=9", "train.micro_batch=3", "supervise.max_restarts=1"]
     job = load_job("command", [*words, "supervise.stall_floor_s=9", "supervise.compile_limit_s=9"], environ={})
