@@ -4,8 +4,9 @@ Accidents are not normal: on one recorded machine an eighth of all trials was sl
 in every other sweep. So before a case is called slower, two stories of its trials are weighed: it is as fast as the leader and each
 trial that lies below was struck, at the rate and by the sizes that this sweep has seen; or it is slower, by any amount. Trials that
 agree speak for the second story (accidents of the same size are rare), trials that scatter do not, however slow. The ratio of the
-likelihoods is a bet against the first story: whoever is as fast as the leader reaches N with a chance of at most 1/N, however often one looks.
-    evidence_of_slowness([(-0.40, 0.02), (-0.41, 0.02)], Mishaps(rate=0.12, size=0.7))     -> 500, of 1,440 that 36 cases ask for
+likelihoods is a bet against the first story: whoever is as fast as the leader reaches N with a chance of about 1/N at most, however often one looks (the
+leader's level, the noise and the rate of accidents are estimates).
+    evidence_of_slowness([(-0.40, 0.02), (-0.41, 0.02)], Mishaps(rate=0.12, size=0.7))     -> 440, of 1,440 that 36 cases ask for
 """
 
 from __future__ import annotations

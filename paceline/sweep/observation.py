@@ -73,6 +73,8 @@ def _value_over(result: TrialResult, settings: RaceSettings, steps: int | None, 
     assert value is not None
     last = len(result.windows) if steps is None else max(steps // settings.window, 1)
     matched = result.windows[:last]
+    if min(matched, default=0.0) <= 0:
+        return value  # a counter that moves in leaps: its windows say nothing
     if len(matched) < len(result.windows):
         value = _harmonic_mean(matched)
     kept = [pace for index, pace in enumerate(matched) if index not in stalled]
@@ -90,7 +92,8 @@ def _settling(
     matched = max(steps // settings.window, 1)
     whole: dict[str, list[float]] = {}
     for result, stalled in zip(results, stalls, strict=True):
-        if len(result.windows) > matched and len(result.windows) * settings.window >= settings.steps:
+        is_whole = len(result.windows) > matched and len(result.windows) * settings.window >= settings.steps
+        if is_whole and min(result.windows) > 0:
             kept = [(index, pace) for index, pace in enumerate(result.windows) if index not in stalled]
             first = [pace for index, pace in kept if index < matched]
             if first:

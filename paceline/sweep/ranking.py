@@ -6,7 +6,7 @@ may be the one that is compared) and over all looks (look n gets 1 / n(n+1) of t
 - tied: it lies within the margin on both sides, so the difference does not matter, whatever it is;
 - slower: it lies below zero, and accidents of the machine would not explain that as well (mishap.py);
 - undecided: neither yet. When nothing more will run, a case with at least two trials is tied then, "not told apart" and with the
-  interval: no difference was found, which is not to say that there is none.
+  interval: no difference was found, which is not to say that there is none. What lies below zero and accidents may explain stays so.
 The leader is the winner when nothing more will run and every case that could still beat it is slower or within the margin by its
 interval. Until then, and if the trials end with a case that was not told apart or hardly tried, it leads.
 """

@@ -1,10 +1,11 @@
 """Windows in which a trial stood still by accident: found by their own trial, and left out of what is compared.
 
 A window is stalled if it is far slower than the others of its trial (another process took the cores, a disk hung). One in twenty that
-takes twice as long makes a trial 5 % slower, more than most differences that a sweep is after, and says nothing about the case. What is
-reported stays over true wall time; only the comparison does without these windows, and only where they are accidents:
+takes twice as long makes a trial 5 % slower, more than most differences that a sweep is after, and says nothing about the case. Trials are
+reported over true wall time; the comparison, and what follows from it, does without these windows, and only where they are accidents:
 - a trial in which many windows are slow is taken as it is, and so are all trials if most of them stalled;
-- a case whose windows stall more often than those of the others does it by itself, and pays for it in full.
+- a case that stalls in nearly all of its trials, or whose windows stall more often than those of the others, does it by itself, and pays
+  for it in full.
     find_stalls(results)     -> [frozenset(), frozenset({7}), …]: for each trial, which of its windows do not count
 """
 
@@ -25,6 +26,8 @@ _NORMAL = 1.4826
 """deviations of normal numbers in median distances of theirs"""
 _MOST = 0.25
 """of a trial's windows: more are no accidents"""
+_NEARLY_ALL = 0.75
+"""of a case's trials, two at least: stalls in more of them are its own"""
 _CHANCE = 0.001
 """that a case stalls so often by accident; below, it pays"""
 
@@ -34,11 +37,14 @@ def find_stalls(results: Sequence[TrialResult]) -> list[frozenset[int]]:
     stalled = [_slow_windows(result.windows) for result in results]
     if sum(bool(found) for found in stalled) > len(results) / 2:
         return [frozenset()] * len(results)
-    seen, slow = Counter[str](), Counter[str]()
+    seen, slow, trials, struck = Counter[str](), Counter[str](), Counter[str](), Counter[str]()
     for result, found in zip(results, stalled, strict=True):
         seen[result.case] += len(result.windows)
         slow[result.case] += len(found)
-    guilty = {case for case in slow if _is_guilty(case, seen, slow)}
+        trials[result.case] += 1
+        struck[result.case] += bool(found)
+    always = {case for case in slow if struck[case] >= 2 and struck[case] > _NEARLY_ALL * trials[case]}
+    guilty = always | {case for case in slow if _is_guilty(case, seen, slow)}
     return [frozenset() if result.case in guilty else found for result, found in zip(results, stalled, strict=True)]
 
 

@@ -57,3 +57,29 @@ def test_a_slow_beginning_is_no_stall_and_few_windows_know_none() -> None:
     windows = tuple(1000.0 * pace for pace in (0.88, 0.95, *[1.0] * 8))
     assert find_stalls([*usual, replace(trial("b", 980.0), windows=windows)]) == [frozenset()] * 6
     assert find_stalls([*usual, replace(trial("b", 800.0), windows=(1000.0, 400.0, 1000.0))]) == [frozenset()] * 6
+
+
+@pytest.mark.parametrize("repeats", [2, 3, 5])
+def test_of_two_cases_the_one_that_stalls_in_every_trial_does_not_win(repeats: int) -> None:
+    rounds = range(1, repeats + 1)
+    own = [stalling("stalls", 1000.0, r, stalls=(6,), slow=0.3) for r in rounds]
+    fair = [stalling("steady", 950.0, r) for r in rounds]
+    ranking = rank_cases(["stalls", "steady"], own + fair, "steady", GRID, is_final=True)
+    assert ranking.leader == "steady"
+
+
+def test_cases_that_share_a_fault_do_not_excuse_each_other() -> None:
+    """Nine of 36 stall in every trial: their stalls are no rate by which each of them is innocent."""
+    results = [
+        stalling(f"w={c % 4} {c}", *((1040.0, r, (3,)) if c % 4 == 0 else (1000.0, r)))
+        for c in range(36)
+        for r in range(1, 4)
+    ]
+    ranking = rank_cases([f"w={c % 4} {c}" for c in range(36)], results, "w=1 1", GRID, is_final=True)
+    assert all(not case.startswith("w=0") for case in ranking.order[:27])
+
+
+def test_windows_of_a_counter_that_moves_in_leaps_say_nothing() -> None:
+    leaping = [replace(trial(case, 8.0, r), windows=(0.0, 16.0) * 5) for case in ("a", "b") for r in (1, 2)]
+    ranking = rank_cases(["a", "b"], leaping, "a", SETTINGS, lengths={1: 10, 2: SETTINGS.steps})
+    assert ranking.leader is not None

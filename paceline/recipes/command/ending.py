@@ -17,13 +17,13 @@ _SHORT = 300
 def explain_end(code: int, tail: Collection[str], where: str) -> PacelineError:
     """`code` as Popen gives it, negative for a signal; `where` its output is kept."""
     do = "read the end of that log"
-    lines = [_short(line.strip()) for line in tail if line.strip()]
+    lines = [line.strip() for line in tail if line.strip()]
     memory = [line for line in lines if any(word in line.lower() for word in _MEMORY)]
     if memory:
-        return OutOfMemoryError(f"the script ran out of memory: {memory[-1]}", where, "give it less per step")
+        return OutOfMemoryError(f"the script ran out of memory: {_short(memory[-1])}", where, "give it less per step")
     if code < 0:
         return RankLostError(f"the script was killed by signal {-code}", where, do)
-    words = f"; its last line was: {lines[-1]}" if lines else ", without a word"
+    words = f"; its last line was: {_short(lines[-1])}" if lines else ", without a word"
     return PacelineError(f"the script ended with exit code {code}{words}", where, do)
 
 

@@ -38,7 +38,9 @@ def find_script(argv: Sequence[str]) -> str | None:
     if kind == "python" and "-m" in words and words[words.index("-m") + 1 :][:1] in ([name] for name in _ITS_MODULES):
         kind, words = _TORCHRUN, words[words.index("-m") + 2 :]
     word = _first_that_is_no_option(words, kind)
-    return word if word is not None and PurePath(word).suffix in (".py", ".sh") else None
+    # A word with a blank in it is a text for a shell to read, whatever it ends in.
+    is_path = word is not None and len(word.split()) == 1 and PurePath(word).suffix in (".py", ".sh")
+    return word if is_path else None
 
 
 def _first_that_is_no_option(words: Sequence[str], kind: str) -> str | None:
@@ -48,8 +50,14 @@ def _first_that_is_no_option(words: Sequence[str], kind: str) -> str | None:
             is_value = False
         elif not word.startswith(("-", "+")):
             return word
-        elif word in _NO_FILE[kind]:
+        elif word in _NO_FILE[kind] or _is_cluster(word, kind):
             return None
         else:
             is_value = word not in _ALONE and "=" not in word if kind == _TORCHRUN else word in _TAKE_A_VALUE[kind]
     return None
+
+
+def _is_cluster(word: str, kind: str) -> bool:
+    """Short options in one word, one of which is followed by no file: bash -lc, python -um, python -mpkg."""
+    letters = {"shell": "cs", "python": "mc"}.get(kind, "")
+    return not word.startswith("--") and any(letter in word[1:] for letter in letters)

@@ -27,6 +27,9 @@ from paceline.recipes.command.script import find_script
         ("torchrun --new-option x.py --config y.py", None),
         ("nice python train.py", None),
         ("bash -c run.sh", None),
+        ("bash -lc run.sh", None),
+        ("python -um pkg.train conf.py", None),
+        ("python -mpkg.train conf.py", None),
         ("./train.py", None),
         ("python", None),
     ],
@@ -59,3 +62,7 @@ def test_a_script_that_is_not_there_is_refused_before_anything_starts(
     assert said in capsys.readouterr().err
     assert not Path("s").exists()
     assert not Path("r").exists()
+
+
+def test_a_text_for_a_shell_is_no_script() -> None:
+    assert find_script(["bash", "-l", "source env.sh && python train.py"]) is None
