@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from paceline.errors import CheckpointError, UsageError
-from paceline.files import read_json, write_json
+from paceline.files import read_json, write_text
 from paceline.telemetry.layout import RunLayout
 
 SCHEMA = 1
@@ -106,8 +106,11 @@ def list_checkpoints(directory: Path) -> list[Path]:
 
 
 def write_manifest(directory: Path, manifest: Manifest) -> None:
-    content = asdict(manifest)
-    write_json(directory / MANIFEST, content | {"crc32": _digest(content)})
+    """A line per field: a person can read it, and no interpreter's lock is held for long beside the training."""
+    content = vars(manifest) | {"files": {name: vars(entry) for name, entry in manifest.files.items()}}
+    content["crc32"] = _digest(content)
+    lines = (f"  {json.dumps(key)}: {json.dumps(value, default=str)}" for key, value in content.items())
+    write_text(directory / MANIFEST, "{\n" + ",\n".join(lines) + "\n}\n")
 
 
 def read_checkpoint(path: Path) -> Checkpoint:

@@ -68,7 +68,10 @@ def retire(layout: RunLayout, keep: int, best_step: int | None) -> list[int]:
 
     A damaged one counts for nothing and stays.
     """
-    spared = {(layout.checkpoints / word).resolve().name for word in LINKS}
+    spared = set()
+    for word in LINKS:
+        with contextlib.suppress(OSError):
+            spared.add(os.path.basename(os.readlink(layout.checkpoints / word)))
     if best_step is not None:
         spared.add(step_name(best_step))
     whole = []

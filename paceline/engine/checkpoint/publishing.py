@@ -1,26 +1,26 @@
 """Makes a saved checkpoint visible: how the ranks tell each other, and rank 0's part, on files alone.
 
-Every rank writes its shard into a hidden directory and a small `.done` file beside it. Rank 0 waits for all of them, writes the
-manifest last, and renames the directory: a checkpoint is whole or not there.
+Every rank writes its shard into a hidden directory, and then an empty file beside it whose name says what became of it. Rank 0 waits for
+all of them, writes the manifest last, and renames the directory: a checkpoint is whole or not there.
 """
 
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import shutil
 import time
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
 
 from paceline.engine.checkpoint.keeping import REPLACED, refresh_links
-from paceline.files import Lock, read_json, write_json
+from paceline.files import Lock
 from paceline.telemetry.checkpoints import FileEntry, Manifest, step_name, write_manifest
 from paceline.telemetry.layout import RunLayout
 from paceline.telemetry.run_file import load_run_file
 
+# In names, because a full disk takes no more than those.
+_DONE, _FAILED = ".done-", ".failed-"
 _POLL_S = 0.01
 _FENCE_S = 30.0
 
@@ -31,14 +31,14 @@ class SaveFailed(Exception):
 
 def report_done(shard: Path, entry: FileEntry) -> None:
     """Tells rank 0 that a shard is on the disk."""
-    write_json(shard.with_name(f"{shard.name}.done"), asdict(entry))
+    shard.with_name(f"{shard.name}{_DONE}{entry.bytes}-{entry.crc32}").touch()
 
 
 def report_failed(shard: Path, error: OSError) -> None:
-    """Tells rank 0 that a shard will not come, and why; in a name, because a full disk takes no more."""
+    """Tells rank 0 that a shard will not come, and why."""
     with contextlib.suppress(OSError):
         shard.parent.mkdir(exist_ok=True)
-        shard.with_name(f"{shard.name}.failed-{error.errno or 0}").touch()
+        shard.with_name(f"{shard.name}{_FAILED}{error.errno or 0}").touch()
 
 
 def wait_for_shards(directory: Path, names: Sequence[str], timeout_s: float) -> dict[str, FileEntry]:
@@ -47,18 +47,20 @@ def wait_for_shards(directory: Path, names: Sequence[str], timeout_s: float) -> 
     entries: dict[str, FileEntry] = {}
     failures: dict[str, str] = {}
     while True:
-        for name in names:
-            if name in entries or name in failures:
-                continue
-            for failed in directory.glob(f"{name}.failed-*"):
-                failures[name] = os.strerror(int(failed.name.rpartition("-")[2]))
-            with contextlib.suppress(FileNotFoundError, json.JSONDecodeError):
-                entries[name] = FileEntry(**read_json(directory / f"{name}.done"))
+        try:
+            there = os.listdir(directory)
+        except FileNotFoundError as error:
+            raise SaveFailed("its directory could not be made, or was taken away") from error
+        for file in there:
+            name, _, code = file.partition(_FAILED)
+            if code and name in names:
+                failures[name] = os.strerror(int(code))
+            name, _, code = file.partition(_DONE)
+            if code and name in names:
+                entries[name] = FileEntry(*map(int, code.split("-")))
         missing = [name for name in names if name not in entries and name not in failures]
         if not missing:
             break
-        if not directory.is_dir():
-            raise SaveFailed("its directory could not be made, or was taken away")
         if time.monotonic() > deadline:
             raise SaveFailed(f"{', '.join(missing)} did not come within {timeout_s:g} s")
         time.sleep(_POLL_S)
@@ -69,8 +71,9 @@ def wait_for_shards(directory: Path, names: Sequence[str], timeout_s: float) -> 
 
 def publish(layout: RunLayout, directory: Path, manifest: Manifest, best_step: int | None) -> Path:
     """Writes the manifest and gives the directory its name, unless a later attempt owns the run by now."""
-    for mark in directory.glob("*.done"):
-        mark.unlink()
+    for file in os.listdir(directory):
+        if _DONE in file:
+            os.unlink(directory / file)
     sync_directory(directory)
     write_manifest(directory, manifest)
     sync_directory(directory)

@@ -37,13 +37,25 @@ _SLOW_WAIT_S = 1.0
 
 
 @dataclass(frozen=True)
+class _Share:
+    """What this rank writes of the run's tensors; worked out once, because names, shapes and types stay as they are."""
+
+    names: Sequence[str]
+    """of all tensors"""
+    shards: Sequence[Sequence[str]]
+    mine: Sequence[str]
+    volatile: Sequence[bool]
+    num_bytes: int
+    header: bytes
+
+
+@dataclass(frozen=True)
 class _Save:
     """One save under way, as this rank sees it."""
 
     state: TrainState
     directory: Path
-    shards: Sequence[Sequence[str]]
-    header: bytes
+    share: _Share
     stall_ms: float
     began: float
     wrote: list[float] = field(default_factory=list)
@@ -77,6 +89,7 @@ class Saver:
         """why the last save that has ended came to nothing"""
         self._directory: Path | None = None
         self._reserved: Future[None] | None = None
+        self._share: _Share | None = None
         self._count = 0
         self._approval = threading.Condition()
         self._approved_step = 0
@@ -87,10 +100,8 @@ class Saver:
     def prepare(self) -> None:
         """Gets the memory for snapshots beside the training, once the optimizer has its state; the first save would wait for it."""
         if self._config.enabled and self._config.asynchronous and self._reserved is None:
-            tensors = collect_tensors(*self._parts)
-            mine = self._my_names(self._plan(tensors))
-            num_bytes = sum(tensors[name].nbytes for name in mine)
-            self._reserved = self._thread.submit(self._snapshot.reserve, num_bytes)
+            share = self._share_of(collect_tensors(*self._parts))
+            self._reserved = self._thread.submit(self._snapshot.reserve, share.num_bytes)
 
     def save(self, state: TrainState) -> None:
         """Begins to save this moment, if it is not saved yet; the same call on every rank."""
@@ -102,23 +113,20 @@ class Saver:
         self._wait_for_snapshot(state.step)
         self._is_free.clear()
         tensors = collect_tensors(*self._parts)
-        shards = self._plan(tensors)
-        mine = self._my_names(shards)
-        num_bytes = sum(tensors[name].nbytes for name in mine)
-        if not self._snapshot.has_room(num_bytes):
+        share = self._share_of(tensors)
+        if not self._snapshot.has_room(share.num_bytes):
             # In its thread: a refusal of the driver would come up in the next kernel of whoever asked.
-            self._thread.submit(self._snapshot.reserve, num_bytes).result()
-        assembled = self._strategy.assemble(tensors, shards)
+            self._thread.submit(self._snapshot.reserve, share.num_bytes).result()
+        assembled = self._strategy.assemble(tensors, share.shards)
         if assembled is not None:
-            self._snapshot.take_assembled(assembled, num_bytes)
+            self._snapshot.take_assembled(assembled, share.num_bytes)
         else:
-            self._snapshot.take([tensors[name] for name in mine], [is_volatile(name, tensors[name]) for name in mine])
+            self._snapshot.take([tensors[name] for name in share.mine], share.volatile)
         self._count += 1
         save = _Save(
             TrainState(**asdict(state)),
             saving_directory(self._layout, state.step, self._context.attempt, self._count),
-            shards,
-            encode_header(mine, tensors),
+            share,
             (time.perf_counter() - began) * 1e3,
             time.perf_counter(),
         )
@@ -184,11 +192,14 @@ class Saver:
         if self._ranks.device.type == "cuda":
             torch.cuda.set_device(self._ranks.device)
 
-    def _plan(self, tensors: Mapping[str, torch.Tensor]) -> list[list[str]]:
-        return plan_shards(tensors, self._ranks.world_size, find_writers(self._strategy, tensors))
-
-    def _my_names(self, shards: Sequence[Sequence[str]]) -> Sequence[str]:
-        return shards[self._ranks.rank] if self._ranks.rank < len(shards) else ()
+    def _share_of(self, tensors: Mapping[str, torch.Tensor]) -> _Share:
+        if self._share is None or self._share.names != tuple(tensors):
+            shards = plan_shards(tensors, self._ranks.world_size, find_writers(self._strategy, tensors))
+            mine = shards[self._ranks.rank] if self._ranks.rank < len(shards) else ()
+            volatile = [is_volatile(name, tensors[name]) for name in mine]
+            num_bytes = sum(tensors[name].nbytes for name in mine)
+            self._share = _Share(tuple(tensors), shards, mine, volatile, num_bytes, encode_header(mine, tensors))
+        return self._share
 
     def _wait_for_snapshot(self, step: int) -> None:
         began = time.perf_counter()
@@ -244,18 +255,18 @@ class Saver:
     def _write_snapshot(self, save: _Save, shard: Path) -> FileEntry | None:
         """None: this rank has no share in a state so small."""
         try:
-            if self._ranks.rank >= len(save.shards):
+            if self._ranks.rank >= len(save.share.shards):
                 return None
-            check_room(self._layout.checkpoints, len(save.header) + self._snapshot.num_bytes)
+            check_room(self._layout.checkpoints, len(save.share.header) + self._snapshot.num_bytes)
             save.directory.mkdir(exist_ok=True)
-            return write_file(shard, [save.header, *self._snapshot.read()])
+            return write_file(shard, [save.share.header, *self._snapshot.read()])
         finally:
             save.wrote.append(time.perf_counter() - save.began)
             # Once, and here: a moment later it may hold the next save, which nobody has read yet.
             self._is_free.set()
 
     def _publish(self, save: _Save) -> None:
-        names = [shard_name(index) for index in range(len(save.shards))]
+        names = [shard_name(index) for index in range(len(save.share.shards))]
         # Given up before the other ranks, who may wait for this one in a collective, give up.
         files = wait_for_shards(save.directory, names, self._context.config.parallel.timeout_s / 2)
         files[STATE] = write_file(save.directory / STATE, [json.dumps(asdict(save.state), indent=2).encode()])
@@ -269,7 +280,7 @@ class Saver:
             paceline=paceline.__version__,
             identity=context.run.identity,
             files=files,
-            tensors={name: names[index] for index, shard in enumerate(save.shards) for name in shard},
+            tensors={name: names[index] for index, shard in enumerate(save.share.shards) for name in shard},
         )
         publish(self._layout, save.directory, manifest, save.state.best_step)
         with contextlib.suppress(OSError):  # it is saved, also where nothing more can be written
@@ -297,7 +308,7 @@ class Saver:
             name=step_name(save.state.step),
             is_best=save.state.best_step == save.state.step,
             bytes=manifest.num_bytes,
-            shards=len(save.shards),
+            shards=len(save.share.shards),
             stall_ms=round(save.stall_ms, 3),
             seconds=round(time.perf_counter() - save.began, 3),
             removed=[step_name(step) for step in removed],

@@ -1,8 +1,9 @@
 """A copy of tensors in host memory, as one run of bytes, taken at one moment of the training without stopping it.
 
 On CUDA the copy runs on a stream of its own, into page-locked memory, while the next step's forward and backward already read the same
-weights; only the next update has to wait for it (`hold_update`). A large state is first copied within the GPU, where that has plenty of
-memory, and leaves it piece by piece: what a step sends to the host waits behind a piece, and not behind all of it.
+weights; only the next update has to wait for it (`hold_update`). Where the GPU has memory to spare, a copy is made within it first: of a
+small state in a few launches, after which nothing has to wait; of a large one tensor by tensor, which then leaves piece by piece, so that
+what a step sends to the host waits behind a piece, and not behind all of it.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ _SLAB = 1 << 26
 """Bytes per piece of memory."""
 _AT_ONCE = 1 << 28
 """Bytes that leave the GPU in a few milliseconds."""
+_WORDS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+"""Types that stand for any of their size: bits are copied, not numbers."""
 _SHARE = 0.25
 """How much of the GPU's free memory may be used for a moment."""
 
@@ -52,6 +55,9 @@ class Snapshot:
         self.reserve(self.num_bytes)
         if self._stream is None:
             _exhaust(self._copy(zip(tensors, starts, strict=True)))
+            return
+        if self.num_bytes <= _AT_ONCE and self.num_bytes <= self._spare():
+            self._send(_pack(tensors))
             return
         held = [tensor.clone() if changes else tensor for tensor, changes in zip(tensors, volatile, strict=True)]
         self._stream.wait_stream(torch.cuda.current_stream(self._device))
@@ -107,15 +113,27 @@ class Snapshot:
                 self._registered.append(slab.data_ptr())
         return slab
 
-    def _copy_within(self, tensors: list[torch.Tensor]) -> int:
-        """Replaces the first tensors by copies in the GPU's own memory, as many as that can spare; how many."""
+    def _send(self, packed: Sequence[torch.Tensor]) -> None:
+        """Copies what belongs to nobody else: the weights may change at once."""
+        assert self._stream is not None
+        self._stream.wait_stream(torch.cuda.current_stream(self._device))
+        with torch.cuda.stream(self._stream):
+            _exhaust(self._copy(_placed(packed)))
+        self._is_read, self._held, self._later = None, packed, []
+
+    def _spare(self) -> int:
+        """Bytes of the GPU's memory that may be used for a moment."""
         if self._spare_bytes is None:
             # Asked once: what the first copies used stays with torch, and would count as taken the next time.
             self._spare_bytes = int(_SHARE * torch.cuda.mem_get_info(self._device)[0])
+        return self._spare_bytes
+
+    def _copy_within(self, tensors: list[torch.Tensor]) -> int:
+        """Replaces the first tensors by copies in the GPU's own memory, as many as that can spare; how many."""
         used = 0
         for index, tensor in enumerate(tensors):
             used += tensor.nbytes
-            if used > self._spare_bytes:
+            if used > self._spare():
                 return index
             tensors[index] = tensor.detach().clone()
         return len(tensors)
@@ -137,6 +155,14 @@ class Snapshot:
         event = torch.cuda.Event()  # type: ignore[no-untyped-call]
         event.record(self._stream)
         return event
+
+
+def _pack(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    """The same bytes one after another in a few tensors, made by what the device does next."""
+    groups = itertools.groupby(tensors, key=lambda tensor: (tensor.device, tensor.element_size()))
+    return [
+        torch.cat([tensor.detach().reshape(-1).view(_WORDS[size]) for tensor in group]) for (_, size), group in groups
+    ]
 
 
 def _placed(tensors: Iterable[torch.Tensor]) -> Iterator[tuple[torch.Tensor, int]]:
