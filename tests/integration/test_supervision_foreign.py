@@ -11,7 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from paceline.files import read_json
+from paceline.files import Lock, read_json
 from paceline.supervise.py_spy import find_program
 from paceline.telemetry.reader import read_run
 from tests.integration.conftest import Command, assert_gone
@@ -105,10 +105,12 @@ def test_a_rank_of_a_foreign_script_is_named(start, tmp_path: Path) -> None:
 
     command = start()
     deadline = time.monotonic() + 60
-    while len(read_run(root).run.attempts) < 2 or len(read_run(root).metrics) < 1:
+    lock = Lock(read_run(root).layout.supervisor_lock)
+    while len(read_run(root).run.attempts) < 2 or lock.acquire():
+        lock.release()
         assert time.monotonic() < deadline
-        time.sleep(0.05)
-    time.sleep(2.5)
+        time.sleep(0.1)
+    time.sleep(3)  # somebody looks by now, and learns its pace
     (tmp_path / "spin0").touch()
     code, out, err = command.finish()
     assert code == 5, (out, err)
