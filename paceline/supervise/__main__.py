@@ -13,13 +13,17 @@ import json
 import os
 import signal
 import sys
-import time
 from collections.abc import Mapping
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
-_START_S = 3.0
+from paceline.files import Lock
+from paceline.supervise.settings import settings_from
+from paceline.supervise.supervisor import Supervisor
+from paceline.telemetry.incident_line import format_incident
+from paceline.telemetry.layout import RunLayout
+from paceline.telemetry.run_file import load_run_file
 
 
 def main(argv: list[str]) -> int:
@@ -30,15 +34,6 @@ def main(argv: list[str]) -> int:
     arguments = parser.parse_args(argv)
     parent = os.getppid()
     signals = _Signals()
-    _await_ranks(arguments.run, signals)
-
-    # Only now: the ranks import torch meanwhile, and want the cores more than we do.
-    from paceline.files import Lock
-    from paceline.supervise.settings import settings_from
-    from paceline.supervise.supervisor import Supervisor
-    from paceline.telemetry.layout import RunLayout
-    from paceline.telemetry.run_file import load_run_file
-
     layout, run = RunLayout(arguments.run), load_run_file(arguments.run)
     attempts = [each for each in run.attempts if each.attempt == arguments.attempt] if run is not None else []
     if run is None or not attempts:
@@ -78,16 +73,7 @@ class _Signals:
         os.write(self._wake, b"!")
 
 
-def _await_ranks(root: Path, signals: _Signals) -> None:
-    """Until a rank has got beyond its start, or for a while."""
-    deadline = time.monotonic() + _START_S
-    while time.monotonic() < deadline and not signals.is_over and not any((root / "heartbeat").glob("rank_*")):
-        time.sleep(0.1)
-
-
 def _tell(record: Mapping[str, Any]) -> None:
-    from paceline.telemetry.incident_line import format_incident
-
     print(format_incident(record), flush=True)
 
 

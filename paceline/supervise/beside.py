@@ -1,6 +1,7 @@
-"""The supervisor as its launcher has it: started beside the ranks, heard through a pipe, ended with the attempt.
+"""The supervisor as its launcher has it: started when the ranks are up, heard through a pipe, ended with the attempt.
 
 supervisor = SupervisorProcess(layout, attempt=1, settings=settings)
+supervisor.check()        # several times a second
 supervisor.incidents      -> [{"finding": {…}, "incident": "0001-stall-rank3", "action": "killed", …}]
 supervisor.close()
 """
@@ -15,6 +16,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from typing import Any
 
 from paceline.parentage import die_with_parent
@@ -22,6 +24,8 @@ from paceline.supervise.settings import Settings
 from paceline.telemetry.incident_line import parse_incident
 from paceline.telemetry.layout import RunLayout
 
+_START_S = 10.0
+"""for the ranks to come up: they import torch, and want the cores more than a supervisor does, which has nothing to see yet"""
 _LAST_LOOK_S = 10.0
 _REPLACEMENTS = 3
 
@@ -32,24 +36,32 @@ class SupervisorProcess:
     def __init__(self, layout: RunLayout, attempt: int, settings: Settings) -> None:
         command = [sys.executable, "-m", "paceline.supervise", str(layout.root), "--attempt", str(attempt)]
         self._command = [*command, "--settings", json.dumps(settings.to_record())]
-        self._log = layout.supervisor_log
+        self._layout = layout
+        self._began = time.time()
+        self._latest = time.monotonic() + _START_S
         self.incidents: list[dict[str, Any]] = []
         """as they were told, the newest last; one that was acted upon is told again"""
         self._replaced = 0
-        self._start()
+        self._process: subprocess.Popen[bytes] | None = None
 
     @property
-    def pid(self) -> int:
-        return self._process.pid
+    def pid(self) -> int | None:
+        """None: the ranks are not up yet."""
+        return self._process.pid if self._process is not None else None
 
     def check(self) -> None:
         """Several times a second: a supervisor that was killed, or failed, is replaced; one that has nothing to do here is not."""
-        if self._process.poll() and self._replaced < _REPLACEMENTS:
+        if self._process is None:
+            if self._is_up():
+                self._start()
+        elif self._process.poll() and self._replaced < _REPLACEMENTS:
             self._replaced += 1
             self._start()
 
     def close(self, *, is_hasty: bool = False) -> None:
         """The attempt is over. It looks once more, at who has died and how, unless the ranks are sent away by us."""
+        if self._process is None:
+            return
         self._process.send_signal(signal.SIGKILL if is_hasty else signal.SIGTERM)
         try:
             self._process.wait(_LAST_LOOK_S)
@@ -58,10 +70,18 @@ class SupervisorProcess:
             self._process.wait()
         self._reader.join(timeout=2)
 
+    def _is_up(self) -> bool:
+        """Whether a rank of this attempt has got beyond its imports: it has printed something, or its heart beats."""
+        for sign in (self._layout.heartbeat(0), self._layout.log(0)):
+            with contextlib.suppress(OSError):
+                if sign.stat().st_mtime >= self._began:
+                    return True
+        return time.monotonic() >= self._latest
+
     def _start(self) -> None:
         with contextlib.ExitStack() as files:
             try:
-                errors: Any = files.enter_context(open(self._log, "ab"))
+                errors: Any = files.enter_context(open(self._layout.supervisor_log, "ab"))
             except OSError:
                 errors = subprocess.DEVNULL
             self._process = subprocess.Popen(

@@ -39,16 +39,16 @@ for rank in (0, 1):
         with open(layout.root / "pids", "a") as file:
             file.write(f"{os.getpid()} ")
         if rank == 0:
-            events.write("plan", world_size=2, total_steps=40, steps_per_epoch=10, total_samples=10, start_step=0)
-        for step in range(1, 41):
+            events.write("plan", world_size=2, total_steps=25, steps_per_epoch=5, total_samples=10, start_step=0)
+        for step in range(1, 26):
             for phase in ("data", "forward", "backward"):
                 pulse.beat(step, phase)
                 time.sleep(0.01)
-                if is_stuck and step == 40 and phase == ("forward" if rank else "backward"):
+                if is_stuck and step == 25 and phase == ("forward" if rank else "backward"):
                     time.sleep(600)
         if rank == 0:
-            events.write("end", state="finished", reason="length", step=40)
-        pulse.beat(40, "end")
+            events.write("end", state="finished", reason="length", step=25)
+        pulse.beat(25, "end")
         os._exit(0)
 codes = [os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in pids]
 sys.exit(0 if codes == [0, 0] else 1)
@@ -81,7 +81,7 @@ def test_a_stall_is_halted_and_the_error_names_the_rank_and_the_incident(tmp_pat
     stuck_in("1")
     assert train(root, "supervise.policy=halt") == 5
     captured = capfd.readouterr()
-    assert "HaltedError: the run stands still: rank 1 in forward of step 40" in captured.err
+    assert "HaltedError: the run stands still: rank 1 in forward of step 25" in captured.err
     assert "where: incidents/0001-stall-rank1" in captured.err
     assert "do:    read incidents/0001-stall-rank1/report.md" in captured.err
     assert "stall: the run stands still" in captured.out

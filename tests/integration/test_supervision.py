@@ -154,7 +154,7 @@ def test_a_killed_rank_is_a_dead_one_and_long_pauses_are_nothing(start_ranks, pa
         "evaluate.block=16",
         "checkpoint.every_steps=15",
         "supervise.stall_floor_s=0.5",
-        plant="pauses:seconds=1.2,kill_rank=1,kill_step=50",
+        plant="pauses:seconds=0.8,kill_rank=1,kill_step=50",
     )
     wait_for_step(started.root, 0, 1)
     watch = paceline("watch", str(started.root))
