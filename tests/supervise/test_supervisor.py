@@ -109,6 +109,27 @@ def test_a_watcher_may_wish_for_another_policy(fake_run, supervise) -> None:
 
 
 @pytest.mark.timeout(60)
+def test_of_two_watchers_the_second_takes_over_when_the_first_has_gone(fake_run) -> None:
+    run = fake_run(1)
+    run.start(0, "while True:\n    pulse.beat(1 + int(time.monotonic() * 50), 'forward'); time.sleep(0.01)")
+    with Attendance(run.layout.root, run.run, wants_halt=False) as first:
+        assert first.notes == ["supervising attempt 1, policy note"]
+        second = Attendance(run.layout.root, run.run, wants_halt=True)
+        assert "is supervised by another process" in second.notes[0]
+        first.poll()
+        second.poll()
+        assert run.layout.policy_request.exists()
+    deadline = time.monotonic() + 20
+    while not (lines := second.take_lines()):
+        assert time.monotonic() < deadline
+        second.poll()
+        time.sleep(0.05)
+    assert lines == ["supervising attempt 1, policy halt"]
+    assert not run.layout.policy_request.exists(), "it acts itself"
+    second.__exit__(None, None, None)
+
+
+@pytest.mark.timeout(60)
 @pytest.mark.parametrize("recipe", ["sdk", "sasrec"])
 def test_ranks_that_still_advance_are_asked_to_stop_together(fake_run, supervise, monkeypatch, recipe: str) -> None:
     """A loss that is not a number: a foreign loop would go on with it for ever; of our own, train.nonfinite decides."""

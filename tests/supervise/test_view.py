@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import io
+import json
 import time
 from pathlib import Path
 
@@ -70,6 +71,25 @@ def test_ranks_in_one_place_are_one_phrase_and_a_start_is_a_start(tmp_path: Path
     glances = Glances(RunLayout(tmp_path), ATTEMPT)
     nobody = Sight(time.time(), 0.0, 2, 2, tuple(RankSight(rank, "a", None, None) for rank in range(2)))
     assert render_line(glances.take(nobody, [])) == "attempt 2  starting  no pulse yet"
+
+
+def test_records_of_another_version_and_files_that_are_none_are_shown_as_nothing(tmp_path: Path) -> None:
+    layout = RunLayout(tmp_path)
+    EventLog(layout.events, "rank 0", 2).write("plan", total_steps="many")
+    strange = {"v": 99, "attempt": 2, "step": "many", "phase": 7, "pid": None, "gpu": {"util": "much"}, "wait_ms": [1]}
+    layout.heartbeat(2).parent.mkdir(exist_ok=True)
+    layout.heartbeat(2).write_text(json.dumps(strange) + "\n")
+    layout.heartbeat(1).mkdir()
+    glances = Glances(layout, ATTEMPT)
+    glances.take(sight(0.0, (10, 10)), [])
+    glance = glances.take(sight(4.0, (20, 20)), [])
+    assert (glance["step"], glance["total_steps"], glance["left_s"]) == (20, None, None)
+    rank = glance["ranks"][2]
+    assert (rank["step"], rank["wait_ms"], rank["memory_gib"], rank["gpu"]) == (None, None, None, {"util": None})
+    output = io.StringIO()
+    Console(file=output, width=140).print(render_table(glance))
+    assert output.getvalue().splitlines()[-1].split()[:2] == ["2", "-"]
+    assert "step 20" in render_line(glance)
 
 
 def test_where_not_all_ranks_have_room_those_that_matter_are_shown(tmp_path: Path) -> None:
