@@ -80,7 +80,9 @@ def main() -> None:
                 with run.phase("evaluate"), torch.no_grad():
                     accuracy = (plain(held_points).argmax(1) == held_labels).float().mean()
                     run.validation(accuracy=accuracy, num_samples=len(held_labels))
-            is_last = step == arguments.steps or run.should_stop  # `paceline stop`: all ranks here are told at the same step
+            is_last = (
+                step == arguments.steps or run.should_stop
+            )  # `paceline stop`: all ranks here are told at the same step
             if rank == 0 and (is_last or step % arguments.save_every == 0):
                 with run.phase("checkpoint"):
                     state = {"model": plain.state_dict(), "optimizer": optimizer.state_dict(), "step": step}
