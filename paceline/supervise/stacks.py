@@ -4,7 +4,7 @@
     stacks.texts[3]       -> "Thread 0x00007f… (most recent call first):\\n  File …"
     stacks.missing[1]     -> "stopped: it cannot answer; py-spy is not installed (…)"
 
-It takes at most six seconds, mostly much less; nobody is signalled who has not offered to answer.
+It takes at most five seconds, mostly much less; nobody is signalled who has not offered to answer.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from paceline.telemetry.layout import RunLayout
 from paceline.telemetry.stack_file import REQUEST, catches, find_answerer
 
 _ANSWER_S = 1.5
-_LATEST_S = 3.0
+_LATEST_S = 2.0
 """after which nobody is read from outside any more: that takes a moment each, or a timeout"""
 _POLL_S = 0.02
 _QUIET_S = 0.1
