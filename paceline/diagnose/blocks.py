@@ -125,8 +125,7 @@ class Noise:
     def __init__(self) -> None:
         self.size: float | None = None
         """None: not known yet"""
-        self._excesses: deque[dict[int, float]] = deque(maxlen=_KEPT)
-        """of the blocks; what is beyond half a step is no noise, and how much it is does not matter"""
+        self._blocks: deque[Block] = deque(maxlen=_KEPT)
         self._changes: deque[float] = deque(maxlen=_KEPT)
         self._slow = 0.0
         self._added = 0
@@ -134,28 +133,32 @@ class Noise:
     def add(self, block: Block) -> None:
         """From what changes between two blocks, to which a rank that is always slow adds nothing; and from how each rank wandered about
         its own level, which is more where other programs come and go."""
-        excess = {rank: max(-_NOISIEST, min(_NOISIEST, each)) for rank, each in block.excess.items()}
-        if self._excesses:
-            before = self._excesses[-1]
-            self._changes.append(median(abs(each - before[rank]) for rank, each in excess.items()))
-        self._excesses.append(excess)
+        if self._blocks:
+            before = self._blocks[-1].excess
+            # What is beyond half a step is no noise, and how much it is does not matter.
+            self._changes.append(median(abs(_clip(each) - _clip(before[rank])) for rank, each in block.excess.items()))
+        self._blocks.append(block)
         self._added += 1
-        if len(self._excesses) < _BURN_IN:
+        if len(self._blocks) < _BURN_IN:
             return
-        if self._added % _EVERY == 0 and len(self._excesses) >= 2 * _LAG:
+        if self._added % _EVERY == 0 and len(self._blocks) >= 2 * _LAG:
             self._slow = self._measure_slow()
         ordered = sorted(self._changes)
         usual = ordered[int(0.8 * len(ordered))] / _EIGHTIETH / 2**0.5
         self.size = max(usual, self._slow) * (1 + _CAUTION / len(ordered))
 
     def _measure_slow(self) -> float:
-        old = list(self._excesses)[:-_LAG]
+        old = list(self._blocks)[:-_LAG]
         deviations = []
-        for rank in old[-1]:
-            values = [excess[rank] for excess in old]
+        for rank in old[-1].excess:
+            values = [_clip(block.excess[rank]) for block in old]
             level = median(values)
             deviations += [abs(value - level) for value in values]
         return _SIGMA * median(deviations)
+
+
+def _clip(excess: float) -> float:
+    return max(-_NOISIEST, min(_NOISIEST, excess))
 
 
 def _spent_ms(begun: Pulse, now: Pulse) -> dict[str, float]:
