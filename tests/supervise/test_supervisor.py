@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -170,6 +171,26 @@ def test_on_a_full_disk_it_acts_and_tells_all_the_same(fake_run, supervise, tmp_
     assert place.is_relative_to(tmp_path / "spare")
     assert read_json(place / "report.json")["action"] == "killed"
     assert "No space left on device" in capfd.readouterr().err
+
+
+@pytest.mark.timeout(60)
+def test_a_run_directory_that_was_removed_is_no_reason_to_leave_the_ranks_hanging(
+    fake_run, supervise, tmp_path, monkeypatch
+) -> None:
+    run = fake_run(2)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "spare"))
+    (tmp_path / "spare").mkdir()
+    run.start(0, WAIT)
+    run.start(1, HANG)
+    told = []
+    supervisor = supervise(run, HALT, tell=told.append)
+    supervisor.poll()
+    shutil.rmtree(run.layout.root)
+    run.layout.root.touch()  # nothing can be made there again
+    watch(supervisor, lambda: told and told[-1]["action"] == "killed")
+    assert [process.wait(10) for process in run.processes] == [-9, -9]
+    assert (told[-1]["finding"]["kind"], told[-1]["finding"]["rank"]) == ("stall", 1)
+    assert Path(told[-1]["place"]).is_relative_to(tmp_path / "spare")
 
 
 @pytest.mark.timeout(60)
