@@ -25,7 +25,7 @@ from paceline.telemetry.run_file import load_run_file
 from tests.integration.conftest import HARD, WITHOUT_GPU, Started, assert_gone, assert_same_bits, start_in, tiny
 
 STEPS = "train.max_steps=40"
-THREE = (*HARD, STEPS)
+THREE = (*(each for each in HARD if "evaluate.every" not in each), "evaluate.every_epochs=4", STEPS)
 
 
 def incidents(root: Path) -> list[dict]:
@@ -264,6 +264,7 @@ for step in range(1, 100):
 """
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(90)
 def test_a_loop_with_the_sdk_is_supervised_by_a_watcher(paceline, tmp_path: Path) -> None:
     root = tmp_path / "run"
