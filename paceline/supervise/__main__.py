@@ -18,13 +18,6 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from paceline.files import Lock
-from paceline.supervise.settings import settings_from
-from paceline.supervise.supervisor import Supervisor
-from paceline.telemetry.incident_line import format_incident
-from paceline.telemetry.layout import RunLayout
-from paceline.telemetry.run_file import load_run_file
-
 
 def main(argv: list[str]) -> int:
     parser = argparse.ArgumentParser("python -m paceline.supervise", description=__doc__.partition("\n")[0])
@@ -34,6 +27,14 @@ def main(argv: list[str]) -> int:
     arguments = parser.parse_args(argv)
     parent = os.getppid()
     signals = _Signals()
+
+    # Only now: an attempt may end while we import, and how is looked at all the same.
+    from paceline.files import Lock
+    from paceline.supervise.settings import settings_from
+    from paceline.supervise.supervisor import Supervisor
+    from paceline.telemetry.layout import RunLayout
+    from paceline.telemetry.run_file import load_run_file
+
     layout, run = RunLayout(arguments.run), load_run_file(arguments.run)
     attempts = [each for each in run.attempts if each.attempt == arguments.attempt] if run is not None else []
     if run is None or not attempts:
@@ -74,6 +75,8 @@ class _Signals:
 
 
 def _tell(record: Mapping[str, Any]) -> None:
+    from paceline.telemetry.incident_line import format_incident
+
     print(format_incident(record), flush=True)
 
 
