@@ -26,7 +26,7 @@ from paceline.telemetry.incident_line import parse_incident
 from paceline.telemetry.layout import RunLayout
 from paceline.telemetry.pulse import read_pulse
 
-_START_S = 10.0
+_START_S = 20.0
 """at most, until the first step: the ranks import torch, and want the cores more than a supervisor does, which has little to see yet"""
 _LAST_LOOK_S = 10.0
 _REPLACEMENTS = 3
