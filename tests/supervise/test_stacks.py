@@ -5,6 +5,7 @@ import signal
 import time
 from pathlib import Path
 
+import psutil
 import pytest
 
 from paceline.supervise import py_spy
@@ -33,6 +34,8 @@ def test_ranks_are_asked_and_nobody_who_has_not_offered_to_answer(fake_run, monk
     answering, silent = run.start(0, HANG), run.start(1, HANG, answers=False)
     stopped = run.start(2, HANG)
     os.kill(stopped, signal.SIGSTOP)
+    while psutil.Process(stopped).status() != psutil.STATUS_STOPPED:
+        time.sleep(0.01)
     # The file of a rank whose process has been replaced by one that does not answer.
     run.layout.stacks(1).write_text("== rank 1, attempt 1, pid 1 answers ==\n")
     found = take(run)
