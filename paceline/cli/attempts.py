@@ -117,7 +117,8 @@ def _supervise(plan: LaunchPlan, claim: Claim) -> SupervisorProcess:
     from paceline.supervise.beside import SupervisorProcess
     from paceline.supervise.settings import settings_from
 
-    return SupervisorProcess(claim.layout, claim.attempt, settings_from(plan.job.config.supervise.model_dump()))
+    settings = settings_from(plan.job.config.supervise.model_dump())
+    return SupervisorProcess(claim.layout, claim.attempt, claim.pulses, settings)
 
 
 def _record_start(plan: LaunchPlan, claim: Claim, command: list[str]) -> None:

@@ -141,10 +141,10 @@ class _LiveView:
     def show(self, glance: dict[str, Any], is_forced: bool) -> None:
         from paceline.supervise.view import render_table
 
-        self._live.update(render_table(glance), refresh=True)
+        self._live.update(render_table(glance, self._console.height), refresh=True)
 
     def say(self, line: str) -> None:
-        self._console.print(line, soft_wrap=True)
+        self._console.print(line)
 
     def close(self) -> None:
         self._live.stop()

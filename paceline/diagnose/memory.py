@@ -18,7 +18,7 @@ LEAST_SHARE = 0.05
 """of what it was: growth that is less is none"""
 _LEAST_S = 7.0
 _EVERY_S = 1.0
-_JUDGED_S = 1.0
+_JUDGED_S = 2.0
 _KEPT = 180
 _FIRST_STEP = 20
 """before that, everybody's memory grows"""

@@ -13,13 +13,10 @@ import json
 import os
 import signal
 import sys
-import time
 from collections.abc import Mapping
 from pathlib import Path
 from types import FrameType
 from typing import Any
-
-_START_S = 3.0
 
 
 def main(argv: list[str]) -> int:
@@ -30,9 +27,8 @@ def main(argv: list[str]) -> int:
     arguments = parser.parse_args(argv)
     parent = os.getppid()
     signals = _Signals()
-    _await_ranks(arguments.run, signals)
 
-    # Only now: the ranks import torch meanwhile, and want the cores more than we do.
+    # Only now: an attempt may end while we import, and how is looked at all the same.
     from paceline.files import Lock
     from paceline.supervise.settings import settings_from
     from paceline.supervise.supervisor import Supervisor
@@ -76,13 +72,6 @@ class _Signals:
     def _catch(self, number: int, frame: FrameType | None) -> None:
         self.is_over = True
         os.write(self._wake, b"!")
-
-
-def _await_ranks(root: Path, signals: _Signals) -> None:
-    """Until a rank has got beyond its start, or for a while."""
-    deadline = time.monotonic() + _START_S
-    while time.monotonic() < deadline and not signals.is_over and not any((root / "heartbeat").glob("rank_*")):
-        time.sleep(0.1)
 
 
 def _tell(record: Mapping[str, Any]) -> None:

@@ -130,11 +130,7 @@ class Attendance:
         self._supervisor: Supervisor | None = None
         self._watch: Watch | None = None
         settings = load_settings(self._layout, self._run)
-        if (
-            not self._is_glance
-            and not is_supervised_by_launcher(self._run, attempt, self._layout)
-            and self._take_lock()
-        ):
+        if self._may_supervise(attempt):
             if self._wants_halt:
                 settings = replace(settings, policy="halt")
             elif settings.policy == "restart":  # nobody here could start it again
@@ -149,6 +145,11 @@ class Attendance:
         if self._wants_halt:
             self._ask_to_halt(attempt)
             self.notes.append("asked it to halt the run when it stands still, as long as this goes on")
+
+    def _change_attempt(self, attempt: Attempt) -> None:
+        self._leave_attempt()
+        self._enter_attempt(attempt)
+        self._lines += self.notes[-1:]
 
     def _ask_to_halt(self, attempt: Attempt) -> None:
         try:
@@ -166,7 +167,10 @@ class Attendance:
                 self._layout.policy_request.unlink(missing_ok=True)
         self._supervisor = self._watch = None
 
-    def _take_lock(self) -> bool:
+    def _may_supervise(self, attempt: Attempt) -> bool:
+        """Whether nobody else does; from here on nobody else will."""
+        if self._is_glance or is_supervised_by_launcher(self._run, attempt, self._layout):
+            return False
         try:
             return self._lock.acquire()
         except OSError:  # a directory that one may only read
@@ -194,12 +198,12 @@ class Attendance:
                 return
             owned = is_owned(self._layout, run)
             if owned and run.attempts[-1].attempt != self._attempt.attempt:
-                self._leave_attempt()
                 self._run, self._ended_at, self.halted = run, None, None
-                self._enter_attempt(run.attempts[-1])
-                self._lines += self.notes[-1:]
+                self._change_attempt(run.attempts[-1])
             elif owned and run.attempts[-1].state == "running":
                 self._ended_at = None
+                if self._supervisor is None and self._may_supervise(self._attempt):
+                    self._change_attempt(self._attempt)  # who supervised it has gone
             else:
                 self._ended_at = self._ended_at or time.monotonic()
                 is_over = run.state in ("finished", "stopped") or (self.halted is not None and not owned)

@@ -38,7 +38,10 @@ class Excuses:
         """A rank that ends on a full disk cannot say so there: it ends with an exit code of ours, and the disk says the rest."""
         if finding.kind != "dead_rank" or finding.cause != f"exit_{StorageError.exit_code}" or not self._is_ours:
             return finding
-        room = os.statvfs(self._layout.root)
+        try:
+            room = os.statvfs(self._layout.root)
+        except OSError:  # the directory itself has gone
+            return finding
         free = room.f_bavail * room.f_frsize
         if free >= _NO_ROOM_BYTES:
             return finding

@@ -39,7 +39,8 @@ class Glances:
     def take(self, sight: Sight, findings: Sequence[Finding]) -> dict[str, Any]:
         for event in self._events.records():
             if event.get("kind") == "plan" and event.get("attempt") == self._attempt.attempt:
-                self._total = event.get("total_steps")
+                total = _number(event.get("total_steps"))
+                self._total = int(total) if total is not None else None
         ranks = [
             described | self._measure(seen, sight)
             for described, seen in zip(describe_ranks(sight), sight.ranks, strict=True)
@@ -67,13 +68,18 @@ class Glances:
     def _measure(self, seen: RankSight, sight: Sight) -> dict[str, Any]:
         """What describes a rank beside where it is."""
         measured: dict[str, Any] = {"steps_per_s": None, "wait_ms": None, "gpu": None}
-        beat = next(reversed(read_last_records(self._layout.heartbeat(seen.rank), _TAIL_BYTES)), None)
-        if beat is not None and beat.get("attempt") == self._attempt.attempt:
-            measured |= {"gpu": beat.get("gpu"), "wait_ms": beat.get("wait_ms")}
-            if isinstance(beat.get("memory_gib"), float):
-                measured["memory_gib"] = beat["memory_gib"]
+        beat = self._read_beat(seen.rank)
+        if beat.get("attempt") == self._attempt.attempt:
+            numbers = {name: _number(beat.get(name)) for name in ("wait_ms", "memory_gib", "step", "pid")}
+            gpu = beat.get("gpu")
+            if isinstance(gpu, dict):
+                measured["gpu"] = {name: _number(value) for name, value in gpu.items()}
+            measured["wait_ms"] = numbers["wait_ms"]
+            if numbers["memory_gib"] is not None:
+                measured["memory_gib"] = numbers["memory_gib"]
             if seen.pulse is None:  # it is on another host, or its pulse has gone
-                measured |= {name: beat.get(name) for name in ("step", "phase", "pid", "host")}
+                words = {name: str(beat.get(name)) for name in ("phase", "host")}
+                measured |= {"step": numbers["step"], "pid": numbers["pid"], **words}
         if seen.pulse is None:
             return measured
         history = self._last.setdefault(seen.rank, deque())
@@ -86,3 +92,16 @@ class Glances:
         if last.waits > first.waits:
             measured["wait_ms"] = round((last.waited_ms - first.waited_ms) / (last.waits - first.waits), 3)
         return measured
+
+    def _read_beat(self, rank: int) -> dict[str, Any]:
+        """Its last one; empty if there is none, or nobody may read it."""
+        try:
+            beats = read_last_records(self._layout.heartbeat(rank), _TAIL_BYTES)
+        except OSError:
+            return {}
+        return beats[-1] if beats else {}
+
+
+def _number(value: object) -> float | None:
+    """What another version wrote may be anything."""
+    return value if isinstance(value, int | float) and not isinstance(value, bool) else None

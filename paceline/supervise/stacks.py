@@ -1,29 +1,29 @@
 """The stacks of all ranks, taken while they hang: each is asked by a signal, and read by py-spy where it cannot answer.
 
-    stacks = take_stacks(layout, eye.processes, eye.look())
+    stacks = take_stacks(layout, watch.processes, world_size=4)
     stacks.texts[3]       -> "Thread 0x00007f… (most recent call first):\\n  File …"
     stacks.missing[1]     -> "stopped: it cannot answer; py-spy is not installed (…)"
 
-`take_run_stacks(root)` does it for a run that is named, for `paceline diagnose --stacks`. It takes what all of it takes at once, at most
-five seconds; nobody is signalled who has not offered to answer.
+It takes at most five seconds, mostly much less; nobody is signalled who has not offered to answer.
 """
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from paceline.supervise.eye import Eye
 from paceline.supervise.py_spy import read_stacks
 from paceline.supervise.rank_process import HeldProcess
 from paceline.telemetry.layout import RunLayout
-from paceline.telemetry.run_file import load_run_file
 from paceline.telemetry.stack_file import REQUEST, catches, find_answerer
 
 _ANSWER_S = 1.5
+_LATEST_S = 2.0
+"""after which nobody is read from outside any more: that takes a moment each, or a timeout"""
 _POLL_S = 0.02
 _QUIET_S = 0.1
 _AT_ONCE = 8
@@ -57,8 +57,9 @@ def take_stacks(layout: RunLayout, processes: Mapping[int, HeldProcess], world_s
         stacks.texts[rank] = text
         del stacks.missing[rank]
     silent = {rank: process for rank, process in processes.items() if rank not in heard}
+    read_one = functools.partial(_read_from_outside, latest=began + _LATEST_S)
     with ThreadPoolExecutor(_AT_ONCE) as pool:
-        read = dict(zip(silent, pool.map(_read_from_outside, silent.values()), strict=True))
+        read = dict(zip(silent, pool.map(read_one, silent.values()), strict=True))
     for rank, (text, why) in read.items():
         if text:
             stacks.texts[rank] = text
@@ -69,20 +70,6 @@ def take_stacks(layout: RunLayout, processes: Mapping[int, HeldProcess], world_s
             stacks.missing[rank] = f"{first}; {why}" if why else first
     stacks.taken_s = time.monotonic() - began
     return stacks
-
-
-def take_run_stacks(root: Path) -> Stacks:
-    """Of the ranks of a run that is running, on this host."""
-    layout, run = RunLayout(root), load_run_file(root)
-    if run is None or not run.attempts:
-        return Stacks()
-    attempt = run.attempts[-1]
-    eye = Eye(Path(attempt.pulses), attempt.attempt, attempt.world_size)
-    try:
-        eye.look()
-        return take_stacks(layout, eye.processes, attempt.world_size)
-    finally:
-        eye.close()
 
 
 def _ask(path: Path, process: HeldProcess) -> int | str:
@@ -121,8 +108,10 @@ def _listen(layout: RunLayout, asked: Mapping[int, int]) -> dict[int, str]:
     return heard
 
 
-def _read_from_outside(process: HeldProcess) -> tuple[str, str]:
+def _read_from_outside(process: HeldProcess, latest: float) -> tuple[str, str]:
     state = process.look().state
     if state in ("zombie", "gone"):
         return "", ""
+    if time.monotonic() > latest:
+        return "", "py-spy was too slow with the ranks before"
     return read_stacks(process.pid, is_stopped=state == "stopped")

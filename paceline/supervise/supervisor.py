@@ -138,9 +138,9 @@ class Supervisor:
         self._publish(incident)
 
     def _take_stacks(self, incident: Incident) -> None:
-        stacks = take_stacks(self._layout, self.watch.processes, self._attempt.world_size)
-        clusters = cluster_stacks(stacks.texts)
-        with _said("stacks cannot be written"):
+        with _said("stacks cannot be taken, or written"):
+            stacks = take_stacks(self._layout, self.watch.processes, self._attempt.world_size)
+            clusters = cluster_stacks(stacks.texts)
             incident.add_stacks(weigh_stacks(incident.finding, clusters), stacks, clusters)
 
     def _go_on(self, incident: Incident, finding: Finding) -> None:

@@ -10,20 +10,41 @@ from rich.table import Table
 from rich.text import Text
 
 _STYLES = {"critical": "red", "warning": "yellow", "note": "dim"}
+_WIDTHS = {"phase": 10, "for": 7, "steps/s": 7, "wait": 9, "memory": 9, "process": 8}
+"""at least, so that the columns stay where they are from one look to the next"""
 
 
-def render_table(glance: Mapping[str, Any]) -> Group:
-    """Everything, one row per rank."""
-    table = Table(title=None, box=None, pad_edge=False, header_style="bold")
-    for name in ("rank", "step", "phase", "for", "steps/s", "wait", "memory", "GPU", "process"):
-        table.add_column(name, justify="left" if name in ("phase", "process") else "right")
-    for rank in glance["ranks"]:
-        table.add_row(*_cells(rank), style=None if rank["state"] != "stopped" else "red")
+def render_table(glance: Mapping[str, Any], height: int | None = None) -> Group:
+    """What is wrong, and one row per rank; where there are not so many rows, of those that matter most."""
     findings = [
         Text(f"{finding['kind'].replace('_', ' ')}: {finding['what']}", style=_STYLES[finding["severity"]])
         for finding in glance["findings"]
     ]
-    return Group(Text(_head(glance)), table, *findings)
+    table = Table(title=None, box=None, pad_edge=False, header_style="bold")
+    for name in ("rank", "step", "phase", "for", "steps/s", "wait", "memory", "GPU", "process"):
+        justify: Any = "left" if name in ("phase", "process") else "right"
+        table.add_column(name, justify=justify, min_width=_WIDTHS.get(name))
+    room = max(4, height - 4 - 3 * len(findings)) if height is not None else None
+    shown = _choose(glance, room)
+    for rank in shown:
+        table.add_row(*_cells(rank), style=None if rank["state"] != "stopped" else "red")
+    left = len(glance["ranks"]) - len(shown)
+    more = [Text(f"and {left} more ranks, none of them behind these", style="dim")] if left else []
+    return Group(Text(_head(glance)), *findings, table, *more)
+
+
+def _choose(glance: Mapping[str, Any], room: int | None) -> list[Mapping[str, Any]]:
+    """Those that are named, then those that are behind, then those that wait least."""
+    ranks = glance["ranks"]
+    if room is None or len(ranks) <= room:
+        return list(ranks)
+    named = {finding.get("rank") for finding in glance["findings"]}
+
+    def weigh(rank: Mapping[str, Any]) -> tuple[bool, float, float]:
+        wait_ms = rank["wait_ms"] if rank["wait_ms"] is not None else float("inf")
+        return rank["rank"] not in named, rank["step"] if rank["step"] is not None else -1, wait_ms
+
+    return sorted(sorted(ranks, key=weigh)[:room], key=lambda rank: int(rank["rank"]))
 
 
 def render_line(glance: Mapping[str, Any]) -> str:

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+import torch
 
 from paceline.files import read_json
 from paceline.supervise.py_spy import find_program
@@ -24,7 +25,7 @@ from paceline.telemetry.run_file import load_run_file
 from tests.integration.conftest import HARD, WITHOUT_GPU, Started, assert_gone, assert_same_bits, start_in, tiny
 
 STEPS = "train.max_steps=40"
-THREE = (*HARD, STEPS)
+THREE = (*(each for each in HARD if "evaluate.every" not in each), "evaluate.every_epochs=4", STEPS)
 
 
 def incidents(root: Path) -> list[dict]:
@@ -153,7 +154,7 @@ def test_a_killed_rank_is_a_dead_one_and_long_pauses_are_nothing(start_ranks, pa
         "evaluate.block=16",
         "checkpoint.every_steps=15",
         "supervise.stall_floor_s=0.5",
-        plant="pauses:seconds=1.2,kill_rank=1,kill_step=50",
+        plant="pauses:seconds=0.8,kill_rank=1,kill_step=50",
     )
     wait_for_step(started.root, 0, 1)
     watch = paceline("watch", str(started.root))
@@ -170,19 +171,27 @@ def test_a_killed_rank_is_a_dead_one_and_long_pauses_are_nothing(start_ranks, pa
 
 TORCHRUN = (
     *(sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "3", "--rdzv-backend", "c10d"),
-    *("--rdzv-endpoint", "127.0.0.1:0", "--local-addr", "127.0.0.1", "-m", "paceline.worker", "sasrec"),
+    *("--rdzv-endpoint", "127.0.0.1:0", "--local-addr", "127.0.0.1"),
 )
+LOOP_OF_ONES_OWN = Path(__file__).parents[2] / "examples" / "plain_loop.py"
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-def test_under_the_users_own_torchrun(paceline, tmp_path: Path, reference: Run) -> None:
-    """Three ranks, one stopped: named, halted, and started again with the same command."""
-    root = tmp_path / "run"
-    command = [*TORCHRUN, *tiny(*THREE), "--out", str(root)]
+@pytest.mark.parametrize("whose", ["worker", "sdk"])
+def test_under_the_users_own_torchrun(zygote, paceline, tmp_path: Path, reference: Run, whose: str) -> None:
+    """Three ranks of our worker, or of a foreign loop with the SDK, one stopped: named, halted, and started again with the same command."""
+    root, undisturbed = tmp_path / "run", tmp_path / "undisturbed"
+    argv = ["-m", "paceline.worker", "sasrec", *tiny(*THREE), "--out", str(root)]
+    if whose == "sdk":
+        length = ["--steps", "900", "--save-every", "20"]
+        argv = [str(LOOP_OF_ONES_OWN), *length, "--out", str(root)]
+        zygote.start(3, [*length, "--out", str(undisturbed)], tmp_path, script=LOOP_OF_ONES_OWN)
+        assert zygote.wait(60) == [0, 0, 0]
+    command = [*TORCHRUN, *argv]
     environment = WITHOUT_GPU | {"OMP_NUM_THREADS": "1"}
     with subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as torchrun:
-        wait_for_step(root, 2, 9)
+        wait_for_step(root, 2, 200 if whose == "sdk" else 9)
         stopped = pulse_of(root, 2).pid
         os.kill(stopped, signal.SIGSTOP)
         watch = paceline("watch", str(root), "--halt-on-stall")
@@ -191,12 +200,30 @@ def test_under_the_users_own_torchrun(paceline, tmp_path: Path, reference: Run) 
         assert "HaltedError: rank 2 " in err
         assert torchrun.wait(60) != 0
     (report,) = incidents(root)
-    assert (report["finding"]["rank"], report["action"]) == (2, "killed")
+    assert (report["finding"]["kind"], report["finding"]["rank"], report["action"]) == ("stopped", 2, "killed")
+    assert len(list(root.glob("incidents/0001-stopped-rank2/stacks/rank_0000?.txt"))) == 3
+    assert set(report["stacks"]["missing"]) == ({"2"} if find_program() is None else set())
+    assert load_run_file(root).state == "failed"
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     run = read_run(root)
     assert [attempt.state for attempt in run.run.attempts] == ["failed", "finished"]
-    assert_same_bits(run, reference)
+    if whose == "worker":
+        assert_same_bits(run, reference)
+        return
+    resumed_at = min(row["step"] for row in run.metrics if row["attempt"] == 2)
+    assert 200 <= resumed_at < 900, "from its own checkpoint, not from the beginning"
+    assert_same_tensors(root.with_suffix(".pt"), undisturbed.with_suffix(".pt"))
+
+
+def assert_same_tensors(one: Path, other: Path) -> None:
+    """Weights and the optimizer's state of two of the loop's own checkpoints."""
+    first, second = (torch.load(path, weights_only=True) for path in (one, other))
+    pairs = [(first["model"][name], second["model"][name]) for name in second["model"]]
+    states = [each["optimizer"]["state"] for each in (first, second)]
+    pairs += [(states[0][index][name], states[1][index][name]) for index in states[1] for name in states[1][index]]
+    assert len(pairs) == 4 + 3 * 4
+    assert all(torch.equal(mine, yours) for mine, yours in pairs)
 
 
 @pytest.mark.slow
@@ -237,6 +264,7 @@ for step in range(1, 100):
 """
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(90)
 def test_a_loop_with_the_sdk_is_supervised_by_a_watcher(paceline, tmp_path: Path) -> None:
     root = tmp_path / "run"

@@ -8,7 +8,7 @@ import pytest
 
 from paceline.supervise.beside import SupervisorProcess
 from paceline.supervise.settings import Settings
-from paceline.telemetry.heartbeat import BeatWriter
+from paceline.telemetry.pulse import PulseWriter
 
 MOVE = "for step in range(1, 31):\n    pulse.beat(step, 'data'); time.sleep(0.01); pulse.beat(step, 'forward')\n"
 
@@ -16,10 +16,14 @@ MOVE = "for step in range(1, 31):\n    pulse.beat(step, 'data'); time.sleep(0.01
 @pytest.mark.timeout(60)
 def test_a_supervisor_that_was_killed_is_replaced_and_its_incidents_are_heard(fake_run) -> None:
     run = fake_run(1)
+    supervisor = SupervisorProcess(run.layout, 1, run.pulses, Settings(stall_floor_s=0.5))
+    PulseWriter(run.pulses, 0, 1)
+    supervisor.check()
+    assert supervisor.pid is None, "there is a rank, but no step yet"
     run.start(0, MOVE + "while True:\n    pulse.beat(31 + int(time.monotonic() * 50), 'forward'); time.sleep(0.01)")
-    BeatWriter(run.layout.heartbeat(0), 0, 1).write({"step": 1, "phase": "data"})
-    supervisor = SupervisorProcess(run.layout, 1, Settings(stall_floor_s=0.5))
+    supervisor.check()
     first = supervisor.pid
+    assert first is not None
     supervisor.check()
     assert supervisor.pid == first
     os.kill(first, signal.SIGKILL)

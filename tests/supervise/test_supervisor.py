@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -109,6 +110,27 @@ def test_a_watcher_may_wish_for_another_policy(fake_run, supervise) -> None:
 
 
 @pytest.mark.timeout(60)
+def test_of_two_watchers_the_second_takes_over_when_the_first_has_gone(fake_run) -> None:
+    run = fake_run(1)
+    run.start(0, "while True:\n    pulse.beat(1 + int(time.monotonic() * 50), 'forward'); time.sleep(0.01)")
+    with Attendance(run.layout.root, run.run, wants_halt=False) as first:
+        assert first.notes == ["supervising attempt 1, policy note"]
+        second = Attendance(run.layout.root, run.run, wants_halt=True)
+        assert "is supervised by another process" in second.notes[0]
+        first.poll()
+        second.poll()
+        assert run.layout.policy_request.exists()
+    deadline = time.monotonic() + 20
+    while not (lines := second.take_lines()):
+        assert time.monotonic() < deadline
+        second.poll()
+        time.sleep(0.05)
+    assert lines == ["supervising attempt 1, policy halt"]
+    assert not run.layout.policy_request.exists(), "it acts itself"
+    second.__exit__(None, None, None)
+
+
+@pytest.mark.timeout(60)
 @pytest.mark.parametrize("recipe", ["sdk", "sasrec"])
 def test_ranks_that_still_advance_are_asked_to_stop_together(fake_run, supervise, monkeypatch, recipe: str) -> None:
     """A loss that is not a number: a foreign loop would go on with it for ever; of our own, train.nonfinite decides."""
@@ -149,6 +171,26 @@ def test_on_a_full_disk_it_acts_and_tells_all_the_same(fake_run, supervise, tmp_
     assert place.is_relative_to(tmp_path / "spare")
     assert read_json(place / "report.json")["action"] == "killed"
     assert "No space left on device" in capfd.readouterr().err
+
+
+@pytest.mark.timeout(60)
+def test_a_run_directory_that_was_removed_is_no_reason_to_leave_the_ranks_hanging(
+    fake_run, supervise, tmp_path, monkeypatch
+) -> None:
+    run = fake_run(2)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "spare"))
+    (tmp_path / "spare").mkdir()
+    run.start(0, WAIT)
+    run.start(1, HANG)
+    told = []
+    supervisor = supervise(run, HALT, tell=told.append)
+    supervisor.poll()
+    shutil.rmtree(run.layout.root)
+    run.layout.root.touch()  # nothing can be made there again
+    watch(supervisor, lambda: told and told[-1]["action"] == "killed")
+    assert [process.wait(10) for process in run.processes] == [-9, -9]
+    assert (told[-1]["finding"]["kind"], told[-1]["finding"]["rank"]) == ("stall", 1)
+    assert Path(told[-1]["place"]).is_relative_to(tmp_path / "spare")
 
 
 @pytest.mark.timeout(60)

@@ -83,7 +83,8 @@ class Saver:
         self._snapshot = Snapshot(context.ranks.device)
         self._is_free = threading.Event()  # nobody reads the snapshot
         self._is_free.set()
-        self._thread = ThreadPoolExecutor(1, "checkpoint", self._begin_thread)
+        # Not a method: the thread would hold this object, and with it the memory of its snapshot, as long as the process lives.
+        self._thread = ThreadPoolExecutor(1, "checkpoint", _begin_thread, (context.ranks.device,))
         self._saves: list[tuple[_Save, Future[str | None]]] = []
         self._failure: str | None = None
         """why the last save that has ended came to nothing"""
@@ -186,11 +187,6 @@ class Saver:
             if self._config.asynchronous:
                 # How long a save takes is what the training may wait for: the pace of the phase, whoever was in it.
                 self._context.pulse.spend("checkpoint", sum(save.wrote))
-
-    def _begin_thread(self) -> None:
-        """A thread begins on GPU 0, whichever is this rank's, and would take memory there."""
-        if self._ranks.device.type == "cuda":
-            torch.cuda.set_device(self._ranks.device)
 
     def _share_of(self, tensors: Mapping[str, torch.Tensor]) -> _Share:
         if self._share is None or self._share.names != tuple(tensors):
@@ -313,6 +309,12 @@ class Saver:
             seconds=round(time.perf_counter() - save.began, 3),
             removed=[step_name(step) for step in removed],
         )
+
+
+def _begin_thread(device: torch.device) -> None:
+    """A thread begins on GPU 0, whichever is this rank's, and would take memory there."""
+    if device.type == "cuda":
+        torch.cuda.set_device(device)
 
 
 def _moment(state: TrainState | None) -> tuple[int, int | None] | None:

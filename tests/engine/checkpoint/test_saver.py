@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import gc
 import os
 import subprocess
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -162,6 +164,20 @@ def test_the_pulse_tells_what_a_save_waits_for_and_how_long_one_takes(
     assert pulse is not None
     assert pulse.spent_s["checkpoint"] > 0.4, "two saves of 0.2 s"
     assert pulse.spent_s["snapshot"] < pulse.spent_s["checkpoint"]
+
+
+def test_a_saver_that_nobody_needs_gives_its_memory_back(make_context: Callable[..., Context]) -> None:
+    context, parts = make_context(), build_parts()
+    choose_start(context)
+    saver = Saver(context, parts.strategy, parts.optimizer, parts.precision, None)
+    parts.train(range(1))
+    saver.approve(1)
+    saver.save(TrainState(step=1, samples=16))
+    saver.finish(TrainState(step=1), is_final=True)
+    memory = weakref.ref(saver._snapshot)
+    del saver
+    gc.collect()
+    assert memory() is None, "its thread must not hold it"
 
 
 def test_what_is_saved_is_not_saved_again(make_context: Callable[..., Context]) -> None:
