@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from paceline.diagnose.sight import RankSight, Sight
-from paceline.diagnose.stragglers import Stragglers, weigh_beginning
+from paceline.diagnose.stragglers import Stragglers
+from paceline.diagnose.suspicion import Suspicion, weigh_beginning
 from paceline.telemetry.pulse import Pulse
 from tests.diagnose.simulated import World, simulate
 
@@ -117,10 +118,8 @@ def test_the_weights_of_all_beginnings_add_up_to_one() -> None:
 
 
 def test_a_run_whose_ranks_are_often_loud_needs_more_to_accuse_one() -> None:
-    quiet, loud = Stragglers(), Stragglers()
-    for watcher, reached in ((quiet, 0), (loud, 40)):
-        pulses = pulses_of(1, [0.01, 0.01, 0.01])
-        watcher.see(Sight(0, 0, 1, 3, tuple(RankSight(each.rank, "a", each, None) for each in pulses)))
-        watcher._num_blocks, watcher._reached = 100, [reached] * 3
+    quiet, loud = Suspicion(range(3), 0.005), Suspicion(range(3), 0.005)
+    for suspicion, reached in ((quiet, 0), (loud, 40)):
+        suspicion._num_blocks, suspicion._reached = 100, [reached] * 3
     assert quiet._clean_rates(0) == [0.18, 0.05, 0.02]
     assert [round(rate, 3) for rate in loud._clean_rates(0)] == [0.2, 0.14, 0.098]
