@@ -25,6 +25,8 @@ _RANK_S = 1 / 64
 """of a second between two blocks, for each rank: many ranks need more time to compare, and have more to tell"""
 _SHOWN = 6
 """blocks that a finding's numbers are made of: doubt may have begun before the trouble did"""
+_IDLE_ERROR = 0.2
+"""of all errors: waits need them more"""
 _AGREED = 0.3
 """of the time that a rank is idle, by which the others at least have to wait longer: else it is idle because it waits for somebody"""
 _CURES = {
@@ -70,8 +72,8 @@ class Stragglers:
         self._ranks = set(pulses)
         self._collector = Collector(pulses)
         self._blocks: deque[Block] = deque(maxlen=_KEPT)
-        self._by_wait = Suspicion(pulses, self._error / 2)
-        self._by_idle = Suspicion(pulses, self._error / 2)
+        self._by_wait = Suspicion(pulses, (1 - _IDLE_ERROR) * self._error)
+        self._by_idle = Suspicion(pulses, _IDLE_ERROR * self._error)
 
     def _weigh(self, block: Block) -> None:
         self._blocks.append(block)

@@ -23,6 +23,9 @@ CLEAN = [
     World(world_size=4, jitter=0.15, pauses=0.05),
     World(world_size=3, jitter=0.02, pauses=0.0),
     World(world_size=4, jitter=0.02, every=10, step_ms=20, num_steps=1000),
+    World(world_size=2, jitter=0.15, queues=1.0, pauses=0.03),
+    World(world_size=4, jitter=0.15, queues=2.0, loaders=0.1),
+    World(world_size=3, jitter=0.10, queues=1.0, loaders=0.3, load=0.2),
 ]
 POWER = [
     World(world_size=2, slow=(1,), excess=0.10, phase="data", num_steps=320),
@@ -32,6 +35,13 @@ POWER = [
     World(world_size=2, slow=(0,), excess=1.00, phase="forward", num_steps=320),
     World(world_size=4, slow=(2,), excess=0.20, phase="forward", jitter=0.02, every=10, num_steps=320),
 ]
+LOADED = [
+    World(world_size=2, slow=(0,), excess=0.20, phase="data", jitter=0.15, queues=1.0, num_steps=220),
+    World(world_size=3, slow=(1,), excess=0.20, phase="forward", jitter=0.15, queues=1.0, pauses=0.03, num_steps=220),
+    World(world_size=4, slow=(3,), excess=0.30, phase="backward", jitter=0.15, queues=2.0, num_steps=220),
+    World(world_size=4, slow=(2,), excess=0.30, phase="forward", jitter=0.15, queues=2.0, loaders=0.1, num_steps=220),
+]
+"""About 10 % of a step, which waiting for a core makes two or three times as long."""
 
 
 def false_alarms(worlds: list[World], repeats: int) -> list[str]:
@@ -44,7 +54,7 @@ def false_alarms(worlds: list[World], repeats: int) -> list[str]:
 
 
 def test_clean_runs_with_ordinary_noise_accuse_nobody() -> None:
-    assert false_alarms(CLEAN, 15) == []
+    assert false_alarms(CLEAN, 5) == []
 
 
 @pytest.mark.slow
@@ -54,18 +64,42 @@ def test_less_than_one_clean_run_in_a_hundred_accuses_somebody() -> None:
     assert len(alarms) < len(CLEAN), alarms
 
 
+def find(world: World, repeats: int) -> tuple[list[int], int, list[str]]:
+    """Steps until the straggler was found, how often its phase was the right one, and whatever else was said."""
+    steps, right, wrong = [], 0, list[str]()
+    for seed in range(FIRST_SEED, FIRST_SEED + repeats):
+        found, _ = simulate(world, seed)
+        mine = [(step, finding) for step, finding in found if finding.rank in world.slow and step >= world.from_step]
+        wrong += [f"seed {seed}: {each.what}" for _, each in found if each.rank not in world.slow]
+        steps.append(mine[0][0] - world.from_step if mine else world.num_steps)
+        right += bool(mine) and mine[0][1].cause == world.phase
+    print(f"steps until found: {sorted(steps)}, seeds {FIRST_SEED} to {FIRST_SEED + repeats - 1}; {right} phases right")
+    return steps, right, wrong
+
+
 @pytest.mark.parametrize("world", POWER, ids=lambda world: f"{world.excess:.0%} in {world.phase}")
 def test_a_straggler_is_found_with_its_phase(world: World) -> None:
-    steps = []
-    for seed in range(FIRST_SEED, FIRST_SEED + 12):
-        found, _ = simulate(world, seed)
-        assert {finding.rank for _, finding in found} == set(world.slow), f"seed {seed}"
-        (step, finding), *_ = found
-        steps.append(step - world.from_step)
-        assert finding.cause == world.phase, f"seed {seed}: {finding.what}"
-        assert 0.4 * world.excess < finding.numbers["excess"] < 1.8 * world.excess, f"seed {seed}"
-    print(f"steps until found: {sorted(steps)}, seeds {FIRST_SEED} to {FIRST_SEED + 11}")
+    steps, right, wrong = find(world, 7)
+    assert wrong == []
+    assert right >= 6
     assert np.median(steps) <= 50 + 5 * (world.every - 1)
+
+
+@pytest.mark.parametrize("world", LOADED, ids=lambda world: f"{world.world_size} ranks, {world.phase}")
+def test_a_rank_that_is_idle_by_itself_is_found_on_an_overloaded_machine(world: World) -> None:
+    steps, right, wrong = find(world, 7)
+    assert wrong == []
+    assert right == 7
+    assert max(steps) <= 50
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("world", [*POWER, *LOADED], ids=lambda world: f"{world.excess:.0%} in {world.phase}")
+def test_nine_of_ten_stragglers_are_found_with_their_phase(world: World) -> None:
+    steps, right, wrong = find(world, 100)
+    assert len(wrong) <= 1, wrong
+    assert right >= 90
+    assert np.quantile(steps, 0.9) <= (50 if world.queues else 100 + 5 * (world.every - 1))
 
 
 def test_a_slow_host_is_one_finding() -> None:
@@ -123,3 +157,36 @@ def test_a_run_whose_ranks_are_often_loud_needs_more_to_accuse_one() -> None:
         suspicion._num_blocks, suspicion._reached = 100, [reached] * 3
     assert quiet._clean_rates(0) == [0.18, 0.05, 0.02]
     assert [round(rate, 3) for rate in loud._clean_rates(0)] == [0.2, 0.14, 0.098]
+
+
+def test_whoever_waits_for_another_rank_in_its_forward_is_not_accused() -> None:
+    """A collective in forward: the punctual rank is idle there, and nobody waits for it."""
+    watcher, ranks, steps = Stragglers(), 2, 300
+    idle_ms = {0: (8.0, 0.0, 0.0, 0.0), 1: (0.0, 8.0, 0.0, 0.0)}
+    for step in range(8, steps, 8):
+        pulses = [
+            Pulse(
+                rank, 1, 1, step + 1, "data", 0.0, 0, 0, step, 5.0 * step,
+                {"data": 0.01 * step, "forward": 0.03 * step, "backward": 0.04 * step}, step, (5.0,) * min(64, step),
+                idle_ms[rank] * min(64, step),
+            )
+            for rank in range(ranks)
+        ]  # fmt: skip
+        sights = tuple(RankSight(each.rank, "a", each, None) for each in pulses)
+        assert watcher.see(Sight(step / 8, step / 8, 1, ranks, sights)) == []
+    # The same idle time, and the other one waits for it, is a straggler's.
+    idle_ms[0] = (0.0,) * 4
+    watcher, found = Stragglers(), []
+    for step in range(8, steps, 8):
+        pulses = [
+            Pulse(
+                rank, 1, 1, step + 1, "data", 0.0, 0, 0, step, 5.0 * step,
+                {"data": 0.01 * step, "forward": 0.03 * step, "backward": 0.04 * step}, step,
+                (13.0 - 8 * rank,) * min(64, step), idle_ms[rank] * min(64, step),
+            )
+            for rank in range(ranks)
+        ]  # fmt: skip
+        sights = tuple(RankSight(each.rank, "a", each, None) for each in pulses)
+        found = watcher.see(Sight(step / 8, step / 8, 1, ranks, sights))
+    assert [(finding.rank, finding.cause) for finding in found] == [(1, "forward")]
+    assert [witness.name for witness in found[0].witnesses] == ["wait", "pulse"]
