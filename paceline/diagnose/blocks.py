@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import NamedTuple
 
+from paceline.diagnose.limits import STEP_PHASES
 from paceline.telemetry.pulse import OWN_PHASES, Own, Pulse
 
-STEP_PHASES = ("data", "forward", "backward", "optimizer", "step")
 BLOCK_STEPS = 5
 _LEAST_STEPS = 3
 """between two looks, for times in phases"""

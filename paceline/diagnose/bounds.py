@@ -10,8 +10,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from statistics import median
 from typing import Any
 
-from paceline.diagnose.blocks import STEP_PHASES
 from paceline.diagnose.finding import Finding, Witness
+from paceline.diagnose.limits import STEP_PHASES
 from paceline.telemetry.pulse import Pulse
 
 Row = Mapping[str, Any]

@@ -162,44 +162,57 @@ class Liveness:
             # A rank without a sign of life is late only as long as the others may be waiting for it; later it is on another host.
             standings = known
         behind = find_behind(standings)
-        held_s = min(standing.held_s for standing in behind)
-        limit_s = max(self.pace.limit(standing.phase) for standing in behind)
-        # A limit is the time within which it is noticed: it began up to a look before it was seen, and the next look comes too late.
+        if not self._is_over(behind, sight, is_sure=True):
+            return []
+        accused = accuse(standings)
+        is_sure = len(accused.ranks) == 1 and len(standings) > 1
+        if not self._is_over(behind, sight, is_sure=is_sure):
+            return []
+        limit = self.pace.explain_limit(behind[0].phase, is_sure=is_sure)
+        return [_report_stall(standings, behind, accused, sight, limit, self._limit_s(behind, is_sure=is_sure))]
+
+    def _is_over(self, behind: list[Standing], sight: Sight, *, is_sure: bool) -> bool:
+        """Whether ranks that everybody waits for have been where they are for too long."""
         assert self._began is not None
+        limit_s = self._limit_s(behind, is_sure=is_sure)
+        # A limit is the time within which it is noticed: it began up to a look before it was seen, and the next look comes too late.
         # Never more than a quarter of it: with a short limit, and looks that are far apart, a rank that has just moved would have stalled.
         early_s = min(2 * self._between_s, limit_s / 4)
-        if held_s + early_s < limit_s or sight.monotonic - self._began < _LEAST_S:
-            return []
-        return [self._report_stall(standings, behind, accuse(standings), held_s, sight)]
+        held_s = min(standing.held_s for standing in behind)
+        return held_s + early_s >= limit_s and sight.monotonic - self._began >= _LEAST_S
 
-    def _report_stall(
-        self, standings: list[Standing], behind: list[Standing], accused: Accusation, held_s: float, sight: Sight
-    ) -> Finding:
-        guilty = [standing for standing in standings if standing.rank in accused.ranks]
-        shown = guilty[0] if guilty else behind[0]
-        limit = self.pace.explain_limit(behind[0].phase)
-        if guilty:
-            what = f"the run stands still: {name_ranks(accused.ranks)} in {shown.where} for {shown.held_s:.1f} s"
-            others = [standing for standing in standings if standing not in guilty]
-            if others:
-                what += f"; waiting: {describe_places(others)}"
-        else:
-            what = f"the run stands still for {held_s:.1f} s, and no rank differs from the others: {describe_places(standings)}"
-        return Finding(
-            "stall",
-            f"{what} (limit {limit})",
-            "paceline diagnose RUN --stacks shows where each rank is",
-            severity="critical",
-            cause=accused.cause,
-            rank=accused.ranks[0] if len(accused.ranks) == 1 else None,
-            ranks=accused.ranks if len(accused.ranks) > 1 else (),
-            host=shown.host if guilty and len({standing.host for standing in guilty}) == 1 else None,
-            phase=shown.phase,
-            step=shown.step,
-            since=shown.pulse.since if shown.pulse is not None else sight.time - shown.held_s,
-            witnesses=accused.witnesses,
-            numbers={"held_s": held_s, "limit_s": max(self.pace.limit(each.phase) for each in behind)},
-        )
+    def _limit_s(self, behind: list[Standing], *, is_sure: bool) -> float:
+        return max(self.pace.limit(standing.phase, is_sure=is_sure) for standing in behind)
+
+
+def _report_stall(
+    standings: list[Standing], behind: list[Standing], accused: Accusation, sight: Sight, limit: str, limit_s: float
+) -> Finding:
+    held_s = min(standing.held_s for standing in behind)
+    guilty = [standing for standing in standings if standing.rank in accused.ranks]
+    shown = guilty[0] if guilty else behind[0]
+    if guilty:
+        what = f"the run stands still: {name_ranks(accused.ranks)} in {shown.where} for {shown.held_s:.1f} s"
+        others = [standing for standing in standings if standing not in guilty]
+        if others:
+            what += f"; waiting: {describe_places(others)}"
+    else:
+        what = f"the run stands still for {held_s:.1f} s, and no rank differs from the others: {describe_places(standings)}"
+    return Finding(
+        "stall",
+        f"{what} (limit {limit})",
+        "paceline diagnose RUN --stacks shows where each rank is",
+        severity="critical",
+        cause=accused.cause,
+        rank=accused.ranks[0] if len(accused.ranks) == 1 else None,
+        ranks=accused.ranks if len(accused.ranks) > 1 else (),
+        host=shown.host if guilty and len({standing.host for standing in guilty}) == 1 else None,
+        phase=shown.phase,
+        step=shown.step,
+        since=shown.pulse.since if shown.pulse is not None else sight.time - shown.held_s,
+        witnesses=accused.witnesses,
+        numbers={"held_s": held_s, "limit_s": limit_s},
+    )
 
 
 def _since(before: float | None, holds: bool, now: float) -> float | None:

@@ -11,8 +11,9 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from statistics import fmean, median
 
-from paceline.diagnose.blocks import STEP_PHASES, Block, Collector
+from paceline.diagnose.blocks import Block, Collector
 from paceline.diagnose.finding import Finding, Witness
+from paceline.diagnose.limits import STEP_PHASES
 from paceline.diagnose.sight import Sight
 from paceline.diagnose.standing import name_ranks
 from paceline.diagnose.suspicion import LEAST_EXCESS, Suspicion
