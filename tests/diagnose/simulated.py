@@ -66,7 +66,9 @@ def simulate(world: World, seed: int) -> tuple[list[tuple[int, Finding]], list[F
         scale += np.abs(_wander(world, random, world.load))
     slow_ms = np.zeros((steps, ranks))
     slow_ms[world.from_step : world.to_step, list(world.slow)] = world.excess * world.step_ms
-    queued_ms = world.queues * world.step_ms * random.exponential(np.exp(_wander(world, random, 0.3)))
+    # The whole machine has more to do, or less; which rank gets a core is chance.
+    crowd = np.exp(_wander(world, random, 0.3)[:, :1])
+    queued_ms = world.queues * world.step_ms * crowd * random.exponential(1.0, (steps, ranks))
     loaders_ms = world.loaders * world.step_ms * random.exponential(np.exp(_wander(world, random, 0.3)))
     own_ms = scale * world.step_ms + slow_ms + queued_ms + loaders_ms
     # A pause is a disk's, as often as it is another program's.

@@ -36,10 +36,11 @@ POWER = [
     World(world_size=4, slow=(2,), excess=0.20, phase="forward", jitter=0.02, every=10, num_steps=320),
 ]
 LOADED = [
-    World(world_size=2, slow=(0,), excess=0.20, phase="data", jitter=0.15, queues=1.0, num_steps=220),
-    World(world_size=3, slow=(1,), excess=0.20, phase="forward", jitter=0.15, queues=1.0, pauses=0.03, num_steps=220),
-    World(world_size=4, slow=(3,), excess=0.30, phase="backward", jitter=0.15, queues=2.0, num_steps=220),
-    World(world_size=4, slow=(2,), excess=0.30, phase="forward", jitter=0.15, queues=2.0, loaders=0.1, num_steps=220),
+    World(world_size=2, slow=(0,), excess=0.25, phase="data", jitter=0.15, queues=1.0, num_steps=220),
+    World(world_size=3, slow=(1,), excess=0.25, phase="forward", jitter=0.15, queues=1.0, pauses=0.03, num_steps=220),
+    World(world_size=4, slow=(3,), excess=0.50, phase="backward", jitter=0.15, queues=2.0, num_steps=220),
+    World(world_size=4, slow=(2,), excess=0.50, phase="forward", jitter=0.15, queues=2.0, loaders=0.1, num_steps=220),
+    World(world_size=64, slow=(17,), excess=0.25, phase="data", jitter=0.15, queues=0.2, num_steps=160),
 ]
 """About 10 % of a step, which waiting for a core makes two or three times as long."""
 
@@ -58,9 +59,10 @@ def test_clean_runs_with_ordinary_noise_accuse_nobody() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 def test_less_than_one_clean_run_in_a_hundred_accuses_somebody() -> None:
     alarms = false_alarms(CLEAN, 100)
-    print(f"seeds {FIRST_SEED} to {FIRST_SEED + 99}: {len(alarms)} of {100 * len(CLEAN)} clean runs")
+    print(f"seeds {FIRST_SEED} to {FIRST_SEED + 99}: {len(alarms)} of {100 * len(CLEAN)} clean runs", *alarms, sep="\n")
     assert len(alarms) < len(CLEAN), alarms
 
 
@@ -87,18 +89,21 @@ def test_a_straggler_is_found_with_its_phase(world: World) -> None:
 
 @pytest.mark.parametrize("world", LOADED, ids=lambda world: f"{world.world_size} ranks, {world.phase}")
 def test_a_rank_that_is_idle_by_itself_is_found_on_an_overloaded_machine(world: World) -> None:
-    steps, right, wrong = find(world, 7)
+    repeats = 7 if world.world_size < 10 else 1
+    steps, right, wrong = find(world, repeats)
     assert wrong == []
-    assert right == 7
+    assert right == repeats
     assert max(steps) <= 50
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("world", [*POWER, *LOADED], ids=lambda world: f"{world.excess:.0%} in {world.phase}")
 def test_nine_of_ten_stragglers_are_found_with_their_phase(world: World) -> None:
-    steps, right, wrong = find(world, 100)
+    repeats = 100 if world.world_size < 10 else 10
+    steps, right, wrong = find(world, repeats)
     assert len(wrong) <= 1, wrong
-    assert right >= 90
+    assert right >= 0.9 * repeats
     assert np.quantile(steps, 0.9) <= (50 if world.queues else 100 + 5 * (world.every - 1))
 
 
