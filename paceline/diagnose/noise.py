@@ -6,6 +6,8 @@ from collections import deque
 from collections.abc import Mapping
 from statistics import median
 
+from paceline.diagnose.spread import from_deviations
+
 _BURN_IN = 4
 """blocks from which the noise is learned at first"""
 _LAG = 10
@@ -13,8 +15,6 @@ _LAG = 10
 _KEPT = 80
 _EVERY = 5
 """blocks after which the slow noise is measured again"""
-_SIGMA = 1.4826
-"""median of absolute deviations -> standard deviation"""
 _EIGHTIETH = 1.2816
 """the 80th percentile of absolute deviations, in standard deviations: it sees heavy tails, and still no single pause"""
 _NOISIEST = 0.5
@@ -56,8 +56,8 @@ class Noise:
         for rank in old[-1]:
             values = [_clip(block[rank]) for block in old]
             level = median(values)
-            deviations += [abs(value - level) for value in values]
-        return _SIGMA * median(deviations)
+            deviations += [value - level for value in values]
+        return from_deviations(deviations)
 
 
 def _clip(excess: float) -> float:

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from statistics import fmean, median
+from dataclasses import dataclass
+from statistics import median
 
 from paceline.diagnose.blocks import Block, Collector
 from paceline.diagnose.finding import Finding, Witness
@@ -28,6 +29,8 @@ _SHOWN = 6
 """blocks that a finding's numbers are made of: doubt may have begun before the trouble did"""
 _IDLE_ERROR = 0.2
 """of all errors: waits need them more"""
+_EXPLAINED = 0.4
+"""of what a rank loses: a phase that has less of it is not the cause"""
 _AGREED = 0.3
 """of the time that a rank is idle, by which the others at least have to wait longer: else it is idle because it waits for somebody"""
 _CURES = {
@@ -97,9 +100,7 @@ class Stragglers:
     def _delays_others(self, rank: int) -> bool:
         """Whether the others wait for it while it is idle."""
         blocks = [block for block in self._blocks if block.idle][-self._by_idle.blocks_of_doubt(rank) :]
-        return fmean(block.without_queues[rank] for block in blocks) >= _AGREED * fmean(
-            block.idle[rank] for block in blocks
-        )
+        return sum(block.without_queues[rank] - _AGREED * block.idle[rank] for block in blocks) >= 0
 
     def _find_slow_hosts(self, guilty: Sequence[int], recent: Sequence[Block]) -> dict[str, list[int]]:
         """Hosts of several ranks, all of which are slow, one of them surely."""
@@ -108,7 +109,7 @@ class Stragglers:
             by_host.setdefault(host, []).append(rank)
         if len(by_host) < 2:
             return {}
-        slow = {rank for rank in self._ranks if _sum_up([rank], recent)[0] > LEAST_EXCESS}
+        slow = {rank for rank in self._ranks if _sum_up([rank], recent).excess > LEAST_EXCESS}
         return {
             host: sorted(ranks)
             for host, ranks in by_host.items()
@@ -116,41 +117,76 @@ class Stragglers:
         }
 
     def _report_rank(self, rank: int, recent: Sequence[Block]) -> Finding:
-        excess, step_ms, lost = _sum_up([rank], recent)
-        cause, lost_ms = _name_cause(lost, excess, step_ms)
-        witnesses = _ask_pulses(rank, recent)
+        loss = _sum_up([rank], recent)
+        witnesses = _ask_pulses(rank, recent, loss)
         said = "; ".join(witness.said for witness in witnesses)
         return Finding(
             "straggler",
-            f"rank {rank} makes every step {excess:.0%} longer: {_describe_loss(cause, lost_ms)}; {said}",
-            _CURES[cause],
-            cause=cause,
+            f"rank {rank} makes every step {loss.excess:.0%} longer: {loss.describe()}; {said}",
+            loss.cure(),
+            cause=loss.cause,
             rank=rank,
             host=self._hosts.get(rank),
-            phase=cause if cause != "elsewhere" else None,
+            phase=loss.cause if loss.cause != "elsewhere" else None,
             step=recent[-1].last_step,
             witnesses=witnesses,
-            numbers={"excess": excess, "step_ms": step_ms} | {f"lost_{name}_ms": ms for name, ms in lost.items()},
+            numbers=loss.numbers(),
         )
 
     def _report_host(self, host: str, ranks: Sequence[int], recent: Sequence[Block]) -> Finding:
-        excess, step_ms, lost = _sum_up(ranks, recent)
-        cause, lost_ms = _name_cause(lost, excess, step_ms)
+        loss = _sum_up(ranks, recent)
         said = f"all of {name_ranks(tuple(ranks))} wait less than the ranks of other hosts"
         return Finding(
             "slow_host",
-            f"host {host} makes every step {excess:.0%} longer: {_describe_loss(cause, lost_ms)}; {said}",
+            f"host {host} makes every step {loss.excess:.0%} longer: {loss.describe()}; {said}",
             f"look at {host} as a whole: its clocks, its cooling, what else runs there; paceline preflight on it",
-            cause=cause,
+            cause=loss.cause,
             ranks=tuple(ranks),
             host=host,
             step=recent[-1].last_step,
             witnesses=(Witness("wait", True, said),),
-            numbers={"excess": excess, "step_ms": step_ms} | {f"lost_{name}_ms": ms for name, ms in lost.items()},
+            numbers=loss.numbers(),
         )
 
 
-def _ask_pulses(rank: int, recent: Sequence[Block]) -> tuple[Witness, ...]:
+@dataclass(frozen=True)
+class _Loss:
+    """What a rank, or a host, costs the run."""
+
+    excess: float
+    """of a step without it"""
+    step_ms: float
+    lost_ms: Mapping[str, float]
+    """in each phase, more than the others"""
+    is_idle: bool
+    """it does nothing meanwhile"""
+
+    @property
+    def cause(self) -> str:
+        """The phase in which most is lost, if that explains it; on a GPU the host's clock often sees nothing of it."""
+        phase = max(self.lost_ms, key=lambda name: self.lost_ms[name])
+        return phase if phase != "step" and self.lost_ms[phase] >= _EXPLAINED * self.total_ms else "elsewhere"
+
+    @property
+    def total_ms(self) -> float:
+        return self.step_ms * self.excess / (1 + self.excess)
+
+    def describe(self) -> str:
+        if self.cause == "elsewhere":
+            return f"it loses {self.total_ms:.3g} ms in none of the phases that the host's clock sees"
+        return f"it loses {self.lost_ms[self.cause]:.3g} ms in {self.cause}"
+
+    def cure(self) -> str:
+        if self.is_idle and self.cause not in ("data", "elsewhere"):
+            return "it waits there for something of its own (a device, a disk, a lock): paceline diagnose RUN --stacks shows where"
+        return _CURES[self.cause]
+
+    def numbers(self) -> dict[str, float]:
+        lost = {f"lost_{name}_ms": ms for name, ms in self.lost_ms.items()}
+        return {"excess": self.excess, "step_ms": self.step_ms, **lost}
+
+
+def _ask_pulses(rank: int, recent: Sequence[Block], loss: _Loss) -> tuple[Witness, ...]:
     told = [block.waits_ms for block in recent if block.waits_ms]
     if not told:
         return (Witness("pulse", True, "nobody tells how long it waits; only the time for its data is compared"),)
@@ -158,14 +194,14 @@ def _ask_pulses(rank: int, recent: Sequence[Block]) -> tuple[Witness, ...]:
     others = median(wait for each, wait in waits.items() if each != rank)
     said = f"it waits {waits[rank]:.3g} ms a step for the others, they {others:.3g} ms"
     by_wait = Witness("wait", waits[rank] < others, said)
-    idle = [sum(block.idled_ms(rank, phase) for phase in OWN_PHASES) for block in recent if block.idle]
-    if not idle or median(idle) <= LEAST_EXCESS * median(block.step_ms for block in recent):
+    if not loss.is_idle:
         return (by_wait,)
-    return by_wait, Witness("pulse", True, f"it is idle {median(idle):.3g} ms a step longer than they are")
+    idle_ms = sum(loss.lost_ms.values())
+    return by_wait, Witness("pulse", True, f"it is idle {idle_ms:.3g} ms a step longer than they are")
 
 
-def _sum_up(ranks: Sequence[int], recent: Sequence[Block]) -> tuple[float, float, dict[str, float]]:
-    """(excess, ms of a step, ms lost in each phase); by how long they were idle, where that says it, because it says it best."""
+def _sum_up(ranks: Sequence[int], recent: Sequence[Block]) -> _Loss:
+    """By how long they were idle, where that says it, because it says it best; else by how long each phase took."""
 
     def lost_in(phase: str, measure: Callable[[Block, int, str], float]) -> float:
         return median(median(measure(block, rank, phase) for block in recent) for rank in ranks)
@@ -174,20 +210,7 @@ def _sum_up(ranks: Sequence[int], recent: Sequence[Block]) -> tuple[float, float
     if all(block.idle for block in recent):
         idle = median(median(block.idle[rank] for block in recent) for rank in ranks)
         if idle > LEAST_EXCESS:
-            return idle, step_ms, {phase: lost_in(phase, Block.idled_ms) for phase in OWN_PHASES}
+            lost_ms = {phase: lost_in(phase, Block.idled_ms) for phase in OWN_PHASES}
+            return _Loss(idle, step_ms, lost_ms, is_idle=True)
     excess = median(median(block.excess[rank] for block in recent) for rank in ranks)
-    return excess, step_ms, {phase: lost_in(phase, Block.lost_ms) for phase in STEP_PHASES}
-
-
-def _name_cause(lost: Mapping[str, float], excess: float, step_ms: float) -> tuple[str, float]:
-    """The phase in which most is lost, if that explains it; on a GPU the host's clock often sees nothing of it."""
-    phase = max(lost, key=lambda name: lost[name])
-    total_ms = step_ms * excess / (1 + excess)
-    if phase != "step" and lost[phase] >= 0.4 * total_ms:
-        return phase, lost[phase]
-    return "elsewhere", total_ms
-
-
-def _describe_loss(cause: str, lost_ms: float) -> str:
-    where = f"in {cause}" if cause != "elsewhere" else "in none of the phases that the host's clock sees"
-    return f"it loses {lost_ms:.3g} ms {where}"
+    return _Loss(excess, step_ms, {phase: lost_in(phase, Block.lost_ms) for phase in STEP_PHASES}, is_idle=False)
