@@ -23,6 +23,14 @@ _MOST_WAITS = 640
 _TYPICAL = 5
 
 
+class Row(NamedTuple):
+    """One step of all ranks."""
+
+    waits_ms: Mapping[int, float]
+    own: Mapping[int, Own]
+    """empty: not all of them tell"""
+
+
 @dataclass(frozen=True)
 class Block:
     """A few steps of all ranks."""
@@ -38,26 +46,24 @@ class Block:
     """per step; empty: nobody tells how long it waits"""
     idle: Mapping[int, float] = field(default_factory=dict)
     """rank -> share of a step that it is idle longer than the others, by itself; empty: not all ranks tell"""
-    without_queues: Mapping[int, float] = field(default_factory=dict)
-    """as `excess`, as if nobody had to wait for a core; where `idle` is known"""
-    idle_ms: Mapping[int, Mapping[str, float]] = field(default_factory=dict)
-    """rank -> phase -> ms per step"""
+    rows: Sequence[Row] = ()
+    """its steps, where `idle` is known: for whoever wants to know more about an accused rank"""
 
     def lost_ms(self, rank: int, phase: str) -> float:
         """How much longer it was in that phase of a step than the median of the others."""
-        return _above_rest(self.own_ms, rank, phase)
+        others = [own[phase] for other, own in self.own_ms.items() if other != rank]
+        return self.own_ms[rank][phase] - median(others)
 
     def idled_ms(self, rank: int, phase: str) -> float:
         """How much longer it was idle there than the median of the others."""
-        return _above_rest(self.idle_ms, rank, phase)
+        place = OWN_PHASES.index(phase)
+        rows = [{each: own.idle_ms[place] for each, own in row.own.items()} for row in self.rows]
+        return median(_above_others(row)[rank] for row in rows)
 
-
-class _Row(NamedTuple):
-    """One step of all ranks."""
-
-    waits_ms: Mapping[int, float]
-    own: Mapping[int, Own]
-    """empty: not all of them tell"""
+    def without_queues(self, rank: int) -> float:
+        """Its excess, as if nobody had ever to wait for a core."""
+        rows = [{each: -row.waits_ms[each] - own.queued_ms for each, own in row.own.items()} for row in self.rows]
+        return _compare(rows, self.step_ms)[rank]
 
 
 class Collector:
@@ -67,7 +73,7 @@ class Collector:
         self._begun = dict(begun)
         self._used = min((pulse.waits for pulse in begun.values()), default=0)
         """waits that have been compared, or are too old for it"""
-        self._rows: list[_Row] = []
+        self._rows: list[Row] = []
         """steps that are in no block yet"""
         self._steps_ms: deque[float] = deque(maxlen=_TYPICAL)
 
@@ -109,14 +115,12 @@ class Collector:
         tells_own = all(pulse.recent_own_ms for pulse in now.values())
         for number in range(oldest, newest):
             waits = {rank: pulse.recent_ms[number - pulse.waits] for rank, pulse in now.items()}
-            self._rows.append(
-                _Row(waits, {rank: pulse.own(number) for rank, pulse in now.items()} if tells_own else {})
-            )
+            self._rows.append(Row(waits, {rank: pulse.own(number) for rank, pulse in now.items()} if tells_own else {}))
         self._used = max(self._used, newest)
 
 
 def _build_block(
-    rows: Sequence[_Row], steps: int, last_step: int, step_ms: float, own_ms: Mapping[int, Mapping[str, float]]
+    rows: Sequence[Row], steps: int, last_step: int, step_ms: float, own_ms: Mapping[int, Mapping[str, float]]
 ) -> Block:
     ranks = list(rows[0].waits_ms)
     excess = _compare([{rank: -wait for rank, wait in row.waits_ms.items()} for row in rows], step_ms)
@@ -124,12 +128,7 @@ def _build_block(
     if not all(row.own for row in rows):
         return Block(steps, last_step, step_ms, excess, own_ms, waits_ms)
     idle = _compare([{rank: sum(own.idle_ms) for rank, own in row.own.items()} for row in rows], step_ms)
-    busy = [{rank: -row.waits_ms[rank] - own.queued_ms for rank, own in row.own.items()} for row in rows]
-    idle_ms = {
-        rank: {phase: median(row.own[rank].idle_ms[place] for row in rows) for place, phase in enumerate(OWN_PHASES)}
-        for rank in ranks
-    }
-    return Block(steps, last_step, step_ms, excess, own_ms, waits_ms, idle, _compare(busy, step_ms), idle_ms)
+    return Block(steps, last_step, step_ms, excess, own_ms, waits_ms, idle, rows)
 
 
 def _compare(rows: Sequence[Mapping[int, float]], step_ms: float) -> dict[int, float]:
@@ -173,7 +172,3 @@ def _above_others(values: Mapping[int, float]) -> dict[int, float]:
         middle = at(rest // 2, own) if rest % 2 else (at(rest // 2 - 1, own) + at(rest // 2, own)) / 2
         above[key] = value - middle
     return above
-
-
-def _above_rest(values: Mapping[int, Mapping[str, float]], rank: int, phase: str) -> float:
-    return values[rank][phase] - median(each[phase] for other, each in values.items() if other != rank)

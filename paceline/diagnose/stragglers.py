@@ -100,7 +100,7 @@ class Stragglers:
     def _delays_others(self, rank: int) -> bool:
         """Whether the others wait for it while it is idle."""
         blocks = [block for block in self._blocks if block.idle][-self._by_idle.blocks_of_doubt(rank) :]
-        return sum(block.without_queues[rank] - _AGREED * block.idle[rank] for block in blocks) >= 0
+        return sum(block.without_queues(rank) - _AGREED * block.idle[rank] for block in blocks) >= 0
 
     def _find_slow_hosts(self, guilty: Sequence[int], recent: Sequence[Block]) -> dict[str, list[int]]:
         """Hosts of several ranks, all of which are slow, one of them surely."""
