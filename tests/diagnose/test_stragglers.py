@@ -9,7 +9,6 @@ import pytest
 
 from paceline.diagnose.sight import RankSight, Sight
 from paceline.diagnose.stragglers import Stragglers
-from paceline.diagnose.suspicion import Suspicion, weigh_beginning
 from paceline.telemetry.pulse import Pulse
 from tests.diagnose.simulated import World, simulate
 
@@ -149,19 +148,6 @@ def test_missing_or_foreign_pulses_accuse_nobody() -> None:
         assert watcher.see(Sight(step, step, 1, 2, tuple(sights))) == []
         assert watcher.see(Sight(step, step, 1, 2, (RankSight(0, "a", None, None),))) == []
         assert watcher.see(Sight(step, step, 1, 2, ())) == []
-
-
-def test_the_weights_of_all_beginnings_add_up_to_one() -> None:
-    """What bounds the error: a martingale for each beginning, and no more of them than one in all."""
-    assert 0.999 < sum(map(weigh_beginning, range(1, 2000))) <= 1
-
-
-def test_a_run_whose_ranks_are_often_loud_needs_more_to_accuse_one() -> None:
-    quiet, loud = Suspicion(range(3), 0.005), Suspicion(range(3), 0.005)
-    for suspicion, reached in ((quiet, 0), (loud, 40)):
-        suspicion._num_blocks, suspicion._reached = 100, [reached] * 3
-    assert quiet._clean_rates(0) == [0.18, 0.05, 0.02]
-    assert [round(rate, 3) for rate in loud._clean_rates(0)] == [0.2, 0.14, 0.098]
 
 
 def test_whoever_waits_for_another_rank_in_its_forward_is_not_accused() -> None:
