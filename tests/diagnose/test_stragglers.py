@@ -10,6 +10,7 @@ import pytest
 from paceline.diagnose.sight import RankSight, Sight
 from paceline.diagnose.stragglers import Stragglers
 from paceline.telemetry.pulse import Pulse
+from tests.diagnose.recorded import see_recorded
 from tests.diagnose.simulated import World, simulate
 
 FIRST_SEED = 7_000
@@ -104,6 +105,33 @@ def test_nine_of_ten_stragglers_are_found_with_their_phase(world: World) -> None
     assert len(wrong) <= 1, wrong
     assert right >= 0.9 * repeats
     assert np.quantile(steps, 0.9) <= (50 if world.queues else 100 + 5 * (world.every - 1))
+
+
+@pytest.mark.parametrize(
+    ("name", "phase", "rank", "from_step"),
+    [
+        ("data-rank-1-of-3", "data", 1, 72),
+        ("forward-rank-2-of-4", "forward", 2, 75),
+        ("backward-rank-0-of-2", "backward", 0, 66),
+    ],
+)
+def test_ten_per_cent_are_found_in_real_steps_under_load(name: str, phase: str, rank: int, from_step: int) -> None:
+    watcher, first = Stragglers(), dict[int | None, tuple[int, str]]()
+    for step, sight in see_recorded(name):
+        for finding in watcher.see(sight):
+            first.setdefault(finding.rank, (step, finding.cause))
+    ((named, (step, cause)),) = first.items()
+    assert (named, cause) == (rank, phase)
+    assert from_step < step <= from_step + 50
+
+
+@pytest.mark.parametrize("name", ["clean-2-ranks", "clean-4-ranks"])
+@pytest.mark.parametrize("tells_own", [True, False])
+def test_real_steps_under_load_accuse_nobody(name: str, tells_own: bool) -> None:
+    watcher = Stragglers()
+    assert [
+        finding.what for _, sight in see_recorded(name, tells_own=tells_own) for finding in watcher.see(sight)
+    ] == []
 
 
 def test_a_slow_host_is_one_finding() -> None:
