@@ -178,34 +178,23 @@ def test_missing_or_foreign_pulses_accuse_nobody() -> None:
         assert watcher.see(Sight(step, step, 1, 2, ())) == []
 
 
-def test_whoever_waits_for_another_rank_in_its_forward_is_not_accused() -> None:
-    """A collective in forward: the punctual rank is idle there, and nobody waits for it."""
-    watcher, ranks, steps = Stragglers(), 2, 300
-    idle_ms = {0: (8.0, 0.0, 0.0, 0.0), 1: (0.0, 8.0, 0.0, 0.0)}
-    for step in range(8, steps, 8):
-        pulses = [
-            Pulse(
-                rank, 1, 1, step + 1, "data", 0.0, 0, 0, step, 5.0 * step,
-                {"data": 0.01 * step, "forward": 0.03 * step, "backward": 0.04 * step}, step, (5.0,) * min(64, step),
-                idle_ms[rank] * min(64, step),
-            )
-            for rank in range(ranks)
-        ]  # fmt: skip
-        sights = tuple(RankSight(each.rank, "a", each, None) for each in pulses)
-        assert watcher.see(Sight(step / 8, step / 8, 1, ranks, sights)) == []
-    # The same idle time, and the other one waits for it, is a straggler's.
-    idle_ms[0] = (0.0,) * 4
+@pytest.mark.parametrize(("other_waits_ms", "accused"), [(5.0, []), (13.0, [(1, "forward")])])
+def test_an_idle_rank_is_accused_only_if_the_others_wait_for_it(other_waits_ms: float, accused: list[object]) -> None:
+    """Where forward has a collective of its own, the punctual rank is idle there, and then nobody waits for it."""
     watcher, found = Stragglers(), []
-    for step in range(8, steps, 8):
+    waits_ms = {0: other_waits_ms, 1: 5.0}
+    idle_ms = {0: (0.0, 0.0, 0.0, 0.0), 1: (0.0, 8.0, 0.0, 0.0)}
+    for step in range(8, 300, 8):
+        spent_s = {"data": 0.01 * step, "forward": 0.03 * step, "backward": 0.04 * step}
+        kept = min(64, step)
         pulses = [
             Pulse(
-                rank, 1, 1, step + 1, "data", 0.0, 0, 0, step, 5.0 * step,
-                {"data": 0.01 * step, "forward": 0.03 * step, "backward": 0.04 * step}, step,
-                (13.0 - 8 * rank,) * min(64, step), idle_ms[rank] * min(64, step),
+                rank, 1, 1, step + 1, "data", 0.0, 0, 0, step, wait * step, spent_s, step,
+                (wait,) * kept, idle_ms[rank] * kept,
             )
-            for rank in range(ranks)
+            for rank, wait in waits_ms.items()
         ]  # fmt: skip
         sights = tuple(RankSight(each.rank, "a", each, None) for each in pulses)
-        found = watcher.see(Sight(step / 8, step / 8, 1, ranks, sights))
-    assert [(finding.rank, finding.cause) for finding in found] == [(1, "forward")]
-    assert [witness.name for witness in found[0].witnesses] == ["wait", "pulse"]
+        found = watcher.see(Sight(step / 8, step / 8, 1, 2, sights))
+    assert [(finding.rank, finding.cause) for finding in found] == accused
+    assert all([witness.name for witness in finding.witnesses] == ["wait", "pulse"] for finding in found)
