@@ -42,8 +42,8 @@ RARE = frozenset({"evaluate", "check", "log", "checkpoint", "snapshot"})
 STEP_PHASES = ("data", "forward", "backward", "optimizer", "step")
 """phases of a step: they come so often that nothing about the next one is new"""
 
-SURE = 0.8
-"""of the floor, where the ranks stand in such a phase and one of them can be told from the others: who is sure need not wait for more"""
+STEP_FLOOR = 0.8
+"""of the floor, in a phase of a step: it is noticed within the floor, and a look, a report and a loaded machine take their time, too"""
 
 
 @dataclass(frozen=True)

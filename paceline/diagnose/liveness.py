@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from paceline.diagnose.culprit import Accusation, accuse, find_behind
+from paceline.diagnose.culprit import accuse, find_behind
 from paceline.diagnose.deaths import has_died, report_deaths, report_stopped
 from paceline.diagnose.finding import Finding
 from paceline.diagnose.limits import Limits
@@ -162,32 +162,22 @@ class Liveness:
             # A rank without a sign of life is late only as long as the others may be waiting for it; later it is on another host.
             standings = known
         behind = find_behind(standings)
-        if not self._is_over(behind, sight, is_sure=True):
-            return []
-        accused = accuse(standings)
-        is_sure = len(accused.ranks) == 1 and len(standings) > 1
-        if not self._is_over(behind, sight, is_sure=is_sure):
-            return []
-        limit = self.pace.explain_limit(behind[0].phase, is_sure=is_sure)
-        return [_report_stall(standings, behind, accused, sight, limit, self._limit_s(behind, is_sure=is_sure))]
-
-    def _is_over(self, behind: list[Standing], sight: Sight, *, is_sure: bool) -> bool:
-        """Whether ranks that everybody waits for have been where they are for too long."""
-        assert self._began is not None
-        limit_s = self._limit_s(behind, is_sure=is_sure)
+        held_s = min(standing.held_s for standing in behind)
+        limit_s = max(self.pace.limit(standing.phase) for standing in behind)
         # A limit is the time within which it is noticed: it began up to a look before it was seen, and the next look comes too late.
         # Never more than a quarter of it: with a short limit, and looks that are far apart, a rank that has just moved would have stalled.
         early_s = min(2 * self._between_s, limit_s / 4)
-        held_s = min(standing.held_s for standing in behind)
-        return held_s + early_s >= limit_s and sight.monotonic - self._began >= _LEAST_S
-
-    def _limit_s(self, behind: list[Standing], *, is_sure: bool) -> float:
-        return max(self.pace.limit(standing.phase, is_sure=is_sure) for standing in behind)
+        assert self._began is not None
+        if held_s + early_s < limit_s or sight.monotonic - self._began < _LEAST_S:
+            return []
+        limit = self.pace.explain_limit(behind[0].phase)
+        return [_report_stall(standings, behind, sight, limit, limit_s)]
 
 
 def _report_stall(
-    standings: list[Standing], behind: list[Standing], accused: Accusation, sight: Sight, limit: str, limit_s: float
+    standings: list[Standing], behind: list[Standing], sight: Sight, limit: str, limit_s: float
 ) -> Finding:
+    accused = accuse(standings)
     held_s = min(standing.held_s for standing in behind)
     guilty = [standing for standing in standings if standing.rank in accused.ranks]
     shown = guilty[0] if guilty else behind[0]

@@ -107,7 +107,7 @@ def test_nobody_is_accused_where_nobody_differs() -> None:
     assert (found.kind, found.rank, found.ranks) == ("stall", None, ())
     assert "no rank differs from the others" in found.what
     assert after is not None
-    assert 4.25 <= after <= 4.75
+    assert 3.25 <= after <= 3.75
     assert not any(witness.agrees for witness in found.witnesses)
 
 
@@ -160,7 +160,7 @@ def test_a_stopped_process_outranks_everything_and_going_on_is_no_stall() -> Non
         assert liveness.see(run.sight()) == []
     run.everybody(22, "data")
     assert liveness.see(run.sight()) == []
-    assert liveness.pace.limit("backward") == 5.0  # the minute that they waited is no part of the pace
+    assert liveness.pace.limit("backward") == 4.0  # the minute that they waited is no part of the pace
 
 
 def test_a_rank_that_is_stopped_in_turns_is_slowed_down_and_not_stopped() -> None:
