@@ -281,7 +281,9 @@ class Supervise(Section):
         ge=0,
     )
     stall_floor_s: float = key(
-        5, "A rank that does not move for less than this has not stalled, whatever its pace.", gt=0
+        5,
+        "Seconds within which a stall is noticed, whatever the pace: who has not moved for four fifths of it in a step, or all of it else.",
+        gt=0,
     )
     stall_factor: float = key(
         5, "A rank has stalled after this many times the 99th percentile of the phase it is in.", ge=1

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from statistics import median
+from typing import NamedTuple
 
-from paceline.telemetry.pulse import Pulse
+from paceline.diagnose.limits import STEP_PHASES
+from paceline.telemetry.pulse import OWN_PHASES, Own, Pulse
 
-STEP_PHASES = ("data", "forward", "backward", "optimizer", "step")
 BLOCK_STEPS = 5
 _LEAST_STEPS = 3
 """between two looks, for times in phases"""
@@ -20,20 +21,14 @@ _MOST_ROWS = 30
 _MOST_WAITS = 640
 """steps that are compared at one look, the newest ones, and waits in them: many ranks take longer to compare"""
 _TYPICAL = 5
-_BURN_IN = 4
-"""blocks from which the noise is learned at first"""
-_LAG = 10
-"""blocks: the newest ones may be the beginning of something, and are no part of the slow noise"""
-_KEPT = 80
-_EVERY = 5
-"""blocks after which the slow noise is measured again"""
-_SIGMA = 1.4826
-"""median of absolute deviations -> standard deviation"""
-_EIGHTIETH = 1.2816
-"""the 80th percentile of absolute deviations, in standard deviations: it sees heavy tails, and still no single pause"""
-_NOISIEST = 0.5
-_CAUTION = 3.0
-"""a spread that is known from n changes may be larger by this much / n"""
+
+
+class Row(NamedTuple):
+    """One step of all ranks."""
+
+    waits_ms: Mapping[int, float]
+    own: Mapping[int, Own]
+    """empty: not all of them tell"""
 
 
 @dataclass(frozen=True)
@@ -49,10 +44,26 @@ class Block:
     """rank -> phase -> ms per step, without waiting for the others"""
     waits_ms: Mapping[int, float]
     """per step; empty: nobody tells how long it waits"""
+    idle: Mapping[int, float] = field(default_factory=dict)
+    """rank -> share of a step that it is idle longer than the others, by itself; empty: not all ranks tell"""
+    rows: Sequence[Row] = ()
+    """its steps, where `idle` is known: for whoever wants to know more about an accused rank"""
 
     def lost_ms(self, rank: int, phase: str) -> float:
         """How much longer it was in that phase of a step than the median of the others."""
-        return self.own_ms[rank][phase] - median(own[phase] for other, own in self.own_ms.items() if other != rank)
+        others = [own[phase] for other, own in self.own_ms.items() if other != rank]
+        return self.own_ms[rank][phase] - median(others)
+
+    def idled_ms(self, rank: int, phase: str) -> float:
+        """How much longer it was idle there than the median of the others."""
+        place = OWN_PHASES.index(phase)
+        rows = [{each: own.idle_ms[place] for each, own in row.own.items()} for row in self.rows]
+        return median(_above_others(row)[rank] for row in rows)
+
+    def without_queues(self, rank: int) -> float:
+        """Its excess, as if nobody had ever to wait for a core."""
+        rows = [{each: -row.waits_ms[each] - own.queued_ms for each, own in row.own.items()} for row in self.rows]
+        return _compare(rows, self.step_ms)[rank]
 
 
 class Collector:
@@ -62,8 +73,8 @@ class Collector:
         self._begun = dict(begun)
         self._used = min((pulse.waits for pulse in begun.values()), default=0)
         """waits that have been compared, or are too old for it"""
-        self._rows: list[dict[int, float]] = []
-        """waits of one step each that are in no block yet"""
+        self._rows: list[Row] = []
+        """steps that are in no block yet"""
         self._steps_ms: deque[float] = deque(maxlen=_TYPICAL)
 
     def add(self, now: Mapping[int, Pulse]) -> list[Block]:
@@ -92,8 +103,7 @@ class Collector:
             return [Block(steps, last_step, step_ms, _share(late, step_ms), own, {})]
         blocks = []
         while len(self._rows) >= rows:
-            excess, waited = _compare(self._rows[:rows], step_ms)
-            blocks.append(Block(rows * every, last_step, step_ms, excess, own, waited))
+            blocks.append(_build_block(self._rows[:rows], rows * every, last_step, step_ms, own))
             del self._rows[:rows]
         return blocks
 
@@ -102,63 +112,34 @@ class Collector:
         newest = min(pulse.waits for pulse in now.values())
         most = max(BLOCK_STEPS, min(_MOST_ROWS, _MOST_WAITS // len(now)))
         oldest = max(self._used, newest - most, *(pulse.waits - len(pulse.recent_ms) for pulse in now.values()))
+        tells_own = all(pulse.recent_own_ms for pulse in now.values())
         for number in range(oldest, newest):
-            self._rows.append({rank: pulse.recent_ms[number - pulse.waits] for rank, pulse in now.items()})
+            waits = {rank: pulse.recent_ms[number - pulse.waits] for rank, pulse in now.items()}
+            self._rows.append(Row(waits, {rank: pulse.own(number) for rank, pulse in now.items()} if tells_own else {}))
         self._used = max(self._used, newest)
 
 
-def _compare(rows: Sequence[Mapping[int, float]], step_ms: float) -> tuple[dict[int, float], dict[int, float]]:
-    """(excess, wait) of each rank. Medians: a step in which somebody paused says nothing about the pace."""
-    late = [_above_others({rank: -wait for rank, wait in row.items()}) for row in rows]
-    more = {rank: median(each[rank] for each in late) for rank in rows[0]}
-    return _share(more, step_ms), {rank: median(row[rank] for row in rows) for rank in rows[0]}
+def _build_block(
+    rows: Sequence[Row], steps: int, last_step: int, step_ms: float, own_ms: Mapping[int, Mapping[str, float]]
+) -> Block:
+    ranks = list(rows[0].waits_ms)
+    excess = _compare([{rank: -wait for rank, wait in row.waits_ms.items()} for row in rows], step_ms)
+    waits_ms = {rank: median(row.waits_ms[rank] for row in rows) for rank in ranks}
+    if not all(row.own for row in rows):
+        return Block(steps, last_step, step_ms, excess, own_ms, waits_ms)
+    idle = _compare([{rank: sum(own.idle_ms) for rank, own in row.own.items()} for row in rows], step_ms)
+    return Block(steps, last_step, step_ms, excess, own_ms, waits_ms, idle, rows)
+
+
+def _compare(rows: Sequence[Mapping[int, float]], step_ms: float) -> dict[int, float]:
+    """How much each rank is above the others. Medians: a step in which somebody paused says nothing about the pace."""
+    above = [_above_others(row) for row in rows]
+    return _share({rank: median(each[rank] for each in above) for rank in rows[0]}, step_ms)
 
 
 def _share(more_ms: Mapping[int, float], step_ms: float) -> dict[int, float]:
     """Of a step as it would be without the rank's excess."""
     return {rank: more / max(step_ms - max(more, 0.0), step_ms / 10) for rank, more in more_ms.items()}
-
-
-class Noise:
-    """The spread of one block's excess, as far as it is nobody's fault."""
-
-    def __init__(self) -> None:
-        self.size: float | None = None
-        """None: not known yet"""
-        self._blocks: deque[Block] = deque(maxlen=_KEPT)
-        self._changes: deque[float] = deque(maxlen=_KEPT)
-        self._slow = 0.0
-        self._added = 0
-
-    def add(self, block: Block) -> None:
-        """From what changes between two blocks, to which a rank that is always slow adds nothing; and from how each rank wandered about
-        its own level, which is more where other programs come and go."""
-        if self._blocks:
-            before = self._blocks[-1].excess
-            # What is beyond half a step is no noise, and how much it is does not matter.
-            self._changes.append(median(abs(_clip(each) - _clip(before[rank])) for rank, each in block.excess.items()))
-        self._blocks.append(block)
-        self._added += 1
-        if len(self._blocks) < _BURN_IN:
-            return
-        if self._added % _EVERY == 0 and len(self._blocks) >= 2 * _LAG:
-            self._slow = self._measure_slow()
-        ordered = sorted(self._changes)
-        usual = ordered[int(0.8 * len(ordered))] / _EIGHTIETH / 2**0.5
-        self.size = max(usual, self._slow) * (1 + _CAUTION / len(ordered))
-
-    def _measure_slow(self) -> float:
-        old = list(self._blocks)[:-_LAG]
-        deviations = []
-        for rank in old[-1].excess:
-            values = [_clip(block.excess[rank]) for block in old]
-            level = median(values)
-            deviations += [abs(value - level) for value in values]
-        return _SIGMA * median(deviations)
-
-
-def _clip(excess: float) -> float:
-    return max(-_NOISIEST, min(_NOISIEST, excess))
 
 
 def _spent_ms(begun: Pulse, now: Pulse) -> dict[str, float]:

@@ -8,13 +8,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from statistics import median
-from typing import Any
 
-from paceline.diagnose.blocks import STEP_PHASES
 from paceline.diagnose.finding import Finding, Witness
+from paceline.diagnose.limits import STEP_PHASES
+from paceline.diagnose.rows import Row, read_number
 from paceline.telemetry.pulse import Pulse
 
-Row = Mapping[str, Any]
 DATA_SHARE = 0.2
 WAIT_SHARE = 0.25
 """of a step: more than that is a limit worth lifting"""
@@ -28,7 +27,7 @@ _LEAST_WAITS = 50
 
 def judge_bounds(rows: Sequence[Row], timing: Mapping[int, Sequence[Row]]) -> list[Finding]:
     """`rows` of metrics.csv; `timing`: each rank's own, where they were asked for (telemetry.timing_ranks=all)."""
-    recent = [row for row in rows if _number(row.get("step_ms"))][-_LAST:]
+    recent = [row for row in rows if read_number(row, "step_ms")][-_LAST:]
     if len(recent) < _LEAST:
         return []
     found = [_judge_data(recent), _judge_communication(timing), _judge_host(recent)]
@@ -66,7 +65,7 @@ def judge_pulses(pulses: Iterable[Pulse]) -> list[Finding]:
 def _judge_communication(timing: Mapping[int, Sequence[Row]]) -> Finding | None:
     shares = {}
     for rank, rows in timing.items():
-        recent = [row for row in rows if _number(row.get("step_ms"))][-_LAST:]
+        recent = [row for row in rows if read_number(row, "step_ms")][-_LAST:]
         share, _ = _share(recent, "wait_ms")
         if share is not None and len(recent) >= _LEAST:
             shares[rank] = share
@@ -90,7 +89,7 @@ def _report_communication(shares: Mapping[int, float]) -> Finding | None:
 
 
 def _judge_host(rows: Sequence[Row]) -> Finding | None:
-    used = [value for row in rows if (value := _number(row.get("gpu_util"))) is not None]
+    used = [value for row in rows if (value := read_number(row, "gpu_util")) is not None]
     data, step_ms = _share(rows, "data_ms")
     if len(used) < _LEAST or median(used) >= BUSY_GPU or (data or 0.0) >= DATA_SHARE:
         return None
@@ -108,11 +107,7 @@ def _judge_host(rows: Sequence[Row]) -> Finding | None:
 
 def _share(rows: Sequence[Row], column: str) -> tuple[float | None, float]:
     """(median share of a step, median step in ms)."""
-    pairs = [(_number(row.get(column)), _number(row.get("step_ms"))) for row in rows]
+    pairs = [(read_number(row, column), read_number(row, "step_ms")) for row in rows]
     shares = [part / step for part, step in pairs if part is not None and step]
     steps = [step for _, step in pairs if step]
     return (median(shares) if shares else None), (median(steps) if steps else math.nan)
-
-
-def _number(value: Any) -> float | None:
-    return float(value) if isinstance(value, int | float) and math.isfinite(value) else None

@@ -6,15 +6,15 @@ judge_metrics(run.metrics, run.events)   -> [Finding("loss_spike", …), Finding
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
 from paceline.diagnose.finding import Finding, Witness
 from paceline.diagnose.memory import fit_growth, report_growth
-
-Row = Mapping[str, Any]
+from paceline.diagnose.rows import Row, read_number
+from paceline.diagnose.spread import measure_spread
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ def _find_nonfinite(rows: Sequence[Row]) -> Finding | None:
         "lower train.optimizer.lr, lengthen train.schedule.warmup_steps, set train.clip_norm=1.0, or precision.mode=fp32; paceline triage RUN tries them",
         severity="critical",
         step=bad["step"],
-        since=_number(bad.get("time")),
+        since=read_number(bad, "time"),
         witnesses=(Witness("metrics", True, said),),
     )
 
@@ -76,7 +76,7 @@ def _find_spike(rows: Sequence[Row], settings: DivergenceSettings) -> Finding | 
     worst: tuple[float, Row, float] | None = None
     known: list[float] = []
     for row in rows:
-        loss = _number(row.get("loss"))
+        loss = read_number(row, "loss")
         if loss is None:
             continue
         before = known[-settings.window :]
@@ -84,8 +84,7 @@ def _find_spike(rows: Sequence[Row], settings: DivergenceSettings) -> Finding | 
         if len(before) < settings.least:
             continue
         middle = median(before)
-        spread = 1.4826 * median(abs(value - middle) for value in before)
-        is_far = loss > middle + settings.spike_sigmas * max(spread, 1e-12)
+        is_far = loss > middle + settings.spike_sigmas * max(measure_spread(before), 1e-12)
         if is_far and loss > middle + (settings.spike_ratio - 1) * abs(middle):
             ratio = loss / abs(middle) if middle else math.inf
             if worst is None or ratio > worst[0]:
@@ -93,7 +92,7 @@ def _find_spike(rows: Sequence[Row], settings: DivergenceSettings) -> Finding | 
     if worst is None:
         return None
     ratio, row, middle = worst
-    after = [_number(later.get("loss")) for later in rows if later["step"] > row["step"]]
+    after = [read_number(later, "loss") for later in rows if later["step"] > row["step"]]
     tail = [value for value in after if value is not None][-5:]
     has_recovered = bool(tail) and median(tail) < middle + 0.25 * (float(row["loss"]) - middle)
     end = "it came back" if has_recovered else "it has not come back"
@@ -104,7 +103,7 @@ def _find_spike(rows: Sequence[Row], settings: DivergenceSettings) -> Finding | 
         "set train.clip_norm=1.0, or a lower train.optimizer.lr with a longer warm-up; look at the samples of that step (telemetry.ledger=true)",
         severity="note" if has_recovered else "warning",
         step=row["step"],
-        since=_number(row.get("time")),
+        since=read_number(row, "time"),
         witnesses=(Witness("metrics", True, said),),
         numbers={"loss": float(row["loss"]), "before": middle},
     )
@@ -113,7 +112,7 @@ def _find_spike(rows: Sequence[Row], settings: DivergenceSettings) -> Finding | 
 def _find_exploding(rows: Sequence[Row], settings: DivergenceSettings) -> Finding | None:
     known: list[float] = []
     for row in rows:
-        norm = _number(row.get("grad_norm"))
+        norm = read_number(row, "grad_norm")
         if norm is None:
             continue
         before = known[-settings.window :]
@@ -126,7 +125,7 @@ def _find_exploding(rows: Sequence[Row], settings: DivergenceSettings) -> Findin
                 f"the gradient exploded: {said}",
                 "set train.clip_norm=1.0 (or lower), and lower train.optimizer.lr",
                 step=row["step"],
-                since=_number(row.get("time")),
+                since=read_number(row, "time"),
                 witnesses=(Witness("metrics", True, said),),
                 numbers={"grad_norm": norm, "before": middle},
             )
@@ -134,7 +133,7 @@ def _find_exploding(rows: Sequence[Row], settings: DivergenceSettings) -> Findin
 
 
 def _find_zero_gradient(rows: Sequence[Row]) -> Finding | None:
-    norms = [(row, norm) for row in rows if (norm := _number(row.get("grad_norm"))) is not None]
+    norms = [(row, norm) for row in rows if (norm := read_number(row, "grad_norm")) is not None]
     tail = norms[-3:]
     if len(tail) < 3 or any(norm > 1e-12 for _, norm in tail):
         return None
@@ -152,15 +151,14 @@ def _find_zero_gradient(rows: Sequence[Row]) -> Finding | None:
 
 def _find_flat_loss(rows: Sequence[Row], settings: DivergenceSettings) -> Finding | None:
     """A loss that has not fallen since the run began, or does not move at all."""
-    known = [(row["step"], loss) for row in rows if (loss := _number(row.get("loss"))) is not None]
+    known = [(row["step"], loss) for row in rows if (loss := read_number(row, "loss")) is not None]
     losses = [loss for _, loss in known]
     if len(losses) >= 5 and len(set(losses[-5:])) == 1:
         said = f"exactly {losses[-1]:.6g} in the last 5 rows"
     elif len(losses) >= settings.flat_rows:
         quarter = max(5, len(losses) // 4)
         first, last = losses[:quarter], losses[-quarter:]
-        spread = 1.4826 * median(abs(value - median(last)) for value in last)
-        if median(first) - median(last) > max(0.1 * spread, 1e-3 * abs(median(first))):
+        if median(first) - median(last) > max(0.1 * measure_spread(last), 1e-3 * abs(median(first))):
             return None
         said = f"median {median(first):.4g} in the first quarter, {median(last):.4g} in the last"
     else:
@@ -176,7 +174,7 @@ def _find_flat_loss(rows: Sequence[Row], settings: DivergenceSettings) -> Findin
 
 def _find_decay(rows: Sequence[Row], settings: DivergenceSettings) -> Finding | None:
     """Throughput that falls for good: the last fifth lies wholly below the first, which began after the warm-up, and the middle between."""
-    timed = [(row["step"], rate) for row in rows if (rate := _number(row.get("samples_per_s"))) is not None][2:]
+    timed = [(row["step"], rate) for row in rows if (rate := read_number(row, "samples_per_s")) is not None][2:]
     if len(timed) < settings.decay_rows:
         return None
     fifth = len(timed) // 5
@@ -201,7 +199,7 @@ def _find_growth(rows: Sequence[Row]) -> Finding | None:
     known = [
         (time, memory, row["step"])
         for row in rows
-        if (time := _number(row.get("time"))) is not None and (memory := _number(row.get("memory_gib"))) is not None
+        if (time := read_number(row, "time")) is not None and (memory := read_number(row, "memory_gib")) is not None
     ]
     known = known[len(known) // 5 :]  # a warm-up is no leak
     if len(known) < 20:
@@ -220,7 +218,7 @@ def _find_gate_collapse(events: Sequence[Row], settings: DivergenceSettings) -> 
     for name in seen[-1]["values"]:
         if "gate" not in name.lower():
             continue
-        values = [number for event in seen if (number := _number(event["values"].get(name))) is not None]
+        values = [number for event in seen if (number := read_number(event["values"], name)) is not None]
         if len(values) < 3 or min(abs(value) for value in values[:1]) <= settings.gate_low:
             continue
         if all(abs(value) <= settings.gate_low for value in values[-3:]):
@@ -234,10 +232,6 @@ def _find_gate_collapse(events: Sequence[Row], settings: DivergenceSettings) -> 
                 witnesses=(Witness("events", True, said),),
             )
     return None
-
-
-def _number(value: Any) -> float | None:
-    return float(value) if isinstance(value, int | float) and math.isfinite(value) else None
 
 
 def _is_bad(value: Any) -> bool:

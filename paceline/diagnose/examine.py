@@ -42,11 +42,11 @@ def examine_run(
     if is_running and is_owned is False:
         found.append(_report_abandoned(run))
     has_culprit = any(finding.kind in _MOMENTARY and finding.severity == "critical" for finding in found)
-    if attempt is not None and run.run.state in ("running", "failed") and not sights and not has_culprit:
-        found += judge_beats(_read_beats(run), attempt.attempt, limits)
-    elif attempt is not None:
+    if attempt is not None:
+        # Who stood still at the end is asked where nobody else can say it.
+        is_asked = run.run.state in ("running", "failed") and not sights and not has_culprit
         beats = judge_beats(_read_beats(run), attempt.attempt, limits)
-        found += [finding for finding in beats if finding.kind == "throttled"]
+        found += [finding for finding in beats if is_asked or finding.kind != "stall"]
     if run.run.state in ("running", "failed"):
         found += _read_messages(run)
     found += judge_metrics(run.metrics, run.events)

@@ -39,6 +39,13 @@ RARE = frozenset({"evaluate", "check", "log", "checkpoint", "snapshot"})
 """phases between steps, of which a run may have seen only one or two"""
 
 
+STEP_PHASES = ("data", "forward", "backward", "optimizer", "step")
+"""phases of a step: they come so often that nothing about the next one is new"""
+
+STEP_FLOOR = 0.8
+"""of the floor, in a phase of a step: it is noticed within the floor, and a look, a report and a loaded machine take their time, too"""
+
+
 @dataclass(frozen=True)
 class Limits:
     """When a rank that does not move has stalled: stall_factor × the 99th percentile of its phase, at least stall_floor_s."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from paceline.diagnose.culprit import Accusation, accuse, find_behind
+from paceline.diagnose.culprit import accuse, find_behind
 from paceline.diagnose.deaths import has_died, report_deaths, report_stopped
 from paceline.diagnose.finding import Finding
 from paceline.diagnose.limits import Limits
@@ -165,41 +165,44 @@ class Liveness:
         held_s = min(standing.held_s for standing in behind)
         limit_s = max(self.pace.limit(standing.phase) for standing in behind)
         # A limit is the time within which it is noticed: it began up to a look before it was seen, and the next look comes too late.
-        assert self._began is not None
         # Never more than a quarter of it: with a short limit, and looks that are far apart, a rank that has just moved would have stalled.
         early_s = min(2 * self._between_s, limit_s / 4)
+        assert self._began is not None
         if held_s + early_s < limit_s or sight.monotonic - self._began < _LEAST_S:
             return []
-        return [self._report_stall(standings, behind, accuse(standings), held_s, sight)]
-
-    def _report_stall(
-        self, standings: list[Standing], behind: list[Standing], accused: Accusation, held_s: float, sight: Sight
-    ) -> Finding:
-        guilty = [standing for standing in standings if standing.rank in accused.ranks]
-        shown = guilty[0] if guilty else behind[0]
         limit = self.pace.explain_limit(behind[0].phase)
-        if guilty:
-            what = f"the run stands still: {name_ranks(accused.ranks)} in {shown.where} for {shown.held_s:.1f} s"
-            others = [standing for standing in standings if standing not in guilty]
-            if others:
-                what += f"; waiting: {describe_places(others)}"
-        else:
-            what = f"the run stands still for {held_s:.1f} s, and no rank differs from the others: {describe_places(standings)}"
-        return Finding(
-            "stall",
-            f"{what} (limit {limit})",
-            "paceline diagnose RUN --stacks shows where each rank is",
-            severity="critical",
-            cause=accused.cause,
-            rank=accused.ranks[0] if len(accused.ranks) == 1 else None,
-            ranks=accused.ranks if len(accused.ranks) > 1 else (),
-            host=shown.host if guilty and len({standing.host for standing in guilty}) == 1 else None,
-            phase=shown.phase,
-            step=shown.step,
-            since=shown.pulse.since if shown.pulse is not None else sight.time - shown.held_s,
-            witnesses=accused.witnesses,
-            numbers={"held_s": held_s, "limit_s": max(self.pace.limit(each.phase) for each in behind)},
-        )
+        return [_report_stall(standings, behind, sight, limit, limit_s)]
+
+
+def _report_stall(
+    standings: list[Standing], behind: list[Standing], sight: Sight, limit: str, limit_s: float
+) -> Finding:
+    accused = accuse(standings)
+    held_s = min(standing.held_s for standing in behind)
+    guilty = [standing for standing in standings if standing.rank in accused.ranks]
+    shown = guilty[0] if guilty else behind[0]
+    if guilty:
+        what = f"the run stands still: {name_ranks(accused.ranks)} in {shown.where} for {shown.held_s:.1f} s"
+        others = [standing for standing in standings if standing not in guilty]
+        if others:
+            what += f"; waiting: {describe_places(others)}"
+    else:
+        what = f"the run stands still for {held_s:.1f} s, and no rank differs from the others: {describe_places(standings)}"
+    return Finding(
+        "stall",
+        f"{what} (limit {limit})",
+        "paceline diagnose RUN --stacks shows where each rank is",
+        severity="critical",
+        cause=accused.cause,
+        rank=accused.ranks[0] if len(accused.ranks) == 1 else None,
+        ranks=accused.ranks if len(accused.ranks) > 1 else (),
+        host=shown.host if guilty and len({standing.host for standing in guilty}) == 1 else None,
+        phase=shown.phase,
+        step=shown.step,
+        since=shown.pulse.since if shown.pulse is not None else sight.time - shown.held_s,
+        witnesses=accused.witnesses,
+        numbers={"held_s": held_s, "limit_s": limit_s},
+    )
 
 
 def _since(before: float | None, holds: bool, now: float) -> float | None:

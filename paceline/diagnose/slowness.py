@@ -6,12 +6,12 @@ from collections import deque
 from statistics import median
 
 from paceline.diagnose.finding import Finding, Witness
+from paceline.diagnose.limits import STEP_PHASES
 from paceline.diagnose.sight import Sight
 from paceline.telemetry.pulse import Pulse
 
 FACTOR = 3.0
 """steps that take so many times as long as before are slow"""
-_PHASES = ("data", "forward", "backward", "optimizer", "step")
 _WINDOW_S = 5.0
 _WINDOW_STEPS = 3
 _USUAL = 6
@@ -40,7 +40,7 @@ class Slowness:
         began, first = self._begun
         steps = pulse.step - first.step
         if steps >= _WINDOW_STEPS and sight.monotonic - began >= _WINDOW_S:
-            spent = sum(pulse.spent_s.get(name, 0.0) - first.spent_s.get(name, 0.0) for name in _PHASES)
+            spent = sum(pulse.spent_s.get(name, 0.0) - first.spent_s.get(name, 0.0) for name in STEP_PHASES)
             self._weigh(spent / steps)
             self._begun = (sight.monotonic, pulse)
         return self._report(pulse)

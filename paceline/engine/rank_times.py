@@ -30,6 +30,8 @@ class RankTimes:
         # On a GPU each measured step makes the host wait for the device: one per window.
         self._every = config.log_every if ranks.device.type == "cuda" else 1
         self._is_known = ranks.world_size > 1 and strategy.watch_waits(self._every)
+        if self._is_known and ranks.device.type == "cpu":  # a host that waits for its GPU is no news
+            self._pulse.tell_own()
         self._table: Table | None = None
         if config.timing_ranks == "rank0" or ranks.world_size == 1:
             return

@@ -19,6 +19,9 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
+
+from paceline.telemetry.thread_time import ThreadTime, open_thread_time
 
 PHASES = (
     "start",
@@ -40,17 +43,21 @@ PHASES = (
 a step, of a loop that does not tell its phases. `snapshot`: copies what a checkpoint will hold; `checkpoint`: writes it, or
 waits until it is written."""
 
+OWN_PHASES = ("data", "forward", "backward")
+"""of a step: those in which a rank waits for other ranks in a known place, if at all"""
+
 _SHARED_MEMORY = Path("/dev/shm")
 _NAME = re.compile(r"paceline-\w+-\d+")
 _MAGIC = 0x50414345  # "PACE"
-_VERSION = 2
+_VERSION = 3
 _HEAD = struct.Struct("<IIiii4x")  # magic, version, pid, rank, attempt
 _SEQUENCE = struct.Struct("<q")
 _MOST_PHASES = 24
 _RECENT = 64
 # step, phase, steps begun by this process, since (unix time), collectives enqueued, completed, waits, waited (ms), seconds in each phase,
-# the last waits (ms): the n-th is at place n modulo 64
-_BODY = struct.Struct(f"<qiIdqqqd{_MOST_PHASES}d{_RECENT}d")
+# the last waits (ms): the n-th is at place n modulo 64; and of the same steps what an Own says
+_OWN = len(OWN_PHASES) + 1
+_BODY = struct.Struct(f"<qiIdqqqd{_MOST_PHASES}d{_RECENT}d{_RECENT * _OWN}d")
 _MOVING = struct.Struct("<qiIdqq")  # what every beat says; the rest changes by single words
 _BODY_START = _HEAD.size + _SEQUENCE.size
 _SEQUENCE_WORD = _HEAD.size // _SEQUENCE.size
@@ -58,10 +65,22 @@ _ENQUEUED_WORD = (_BODY_START + 24) // 8
 _WAITS_WORD = _ENQUEUED_WORD + 2
 _SPENT_WORD = _WAITS_WORD + 2
 _RECENT_WORD = _SPENT_WORD + _MOST_PHASES
+_OWN_WORD = _RECENT_WORD + _RECENT
 _COUNTS = slice(_ENQUEUED_WORD * 8, _WAITS_WORD * 8)  # collectives: they change without a new sequence number
 _SIZE = 4096
 _READS = 50
+_LEAST_MS = 1e-6
+_BACKWARD = OWN_PHASES.index("backward")
 _PHASE_INDEX = {name: index for index, name in enumerate(PHASES)}
+
+
+class Own(NamedTuple):
+    """What a step was for one rank alone."""
+
+    idle_ms: tuple[float, ...]
+    """how long in each of OWN_PHASES it neither ran, nor was ready to run, nor waited for the other ranks: for something of its own"""
+    queued_ms: float
+    """how long it was ready to run and got no core, in all of these"""
 
 
 @dataclass(frozen=True)
@@ -86,6 +105,14 @@ class Pulse:
     """steps that its process has begun: over these `spent_s` has added up, whatever step it resumed at"""
     recent_ms: tuple[float, ...] = ()
     """the last of its waits, the newest last: whoever looks now and then still sees every step"""
+    recent_own_ms: tuple[float, ...] = ()
+    """of the same steps, four numbers each, what `own` names; empty: it does not tell"""
+
+    def own(self, number: int) -> Own:
+        """Of the n-th step that told its wait, counted from 0; one of the recent ones."""
+        at = len(self.recent_own_ms) + (number - self.waits) * _OWN
+        *idle_ms, queued_ms = self.recent_own_ms[at : at + _OWN]
+        return Own(tuple(idle_ms), queued_ms)
 
 
 def create_pulse_directory(run_id: str, attempt: int) -> Path:
@@ -136,13 +163,26 @@ class PulseWriter:
         self.waited_ms = 0.0
         self._sequence = 0
         self._entered = time.perf_counter()
+        self._thread: ThreadTime | None = None
+        self._ran_s = self._queued_s = 0.0
+        self._own_s = [0.0] * _OWN
+        self._last_own_s = self._own_s
+        """idle in each of OWN_PHASES, queued; of the step under way, and of the one before"""
         self._words[_SEQUENCE_WORD] = 1
         _HEAD.pack_into(self._map, 0, _MAGIC, _VERSION, os.getpid(), rank, attempt)
         self.beat(0, "start")
 
+    def tell_own(self) -> None:
+        """From now on it also tells what a step is for this thread, the one that beats; a beat costs some three microseconds more."""
+        self._thread = open_thread_time()
+        if self._thread is not None:
+            self._ran_s, self._queued_s = self._thread.read_s()
+
     def beat(self, step: int, phase: str) -> None:
         """Says: from now on this rank is in `phase` of `step`."""
         now = time.perf_counter()
+        if self._thread is not None:
+            self._count_own(self._thread.read_s(), now, step)
         if step != self.step:
             self._steps += 1
         self._words[_SEQUENCE_WORD] = self._sequence + 1
@@ -153,6 +193,15 @@ class PulseWriter:
         self.step, self.phase, self._entered = step, phase, now
         self._sequence += 2
         self._words[_SEQUENCE_WORD] = self._sequence
+
+    def _count_own(self, thread_s: tuple[float, float], now: float, step: int) -> None:
+        ran_s, queued_s = thread_s[0] - self._ran_s, thread_s[1] - self._queued_s
+        self._ran_s, self._queued_s = thread_s
+        if self.phase in OWN_PHASES:
+            self._own_s[OWN_PHASES.index(self.phase)] += now - self._entered - ran_s - queued_s
+            self._own_s[-1] += queued_s
+        if step != self.step:
+            self._last_own_s, self._own_s = self._own_s, [0.0] * _OWN
 
     def enqueue(self) -> None:
         """A collective was started. Each count is one word of its own, so that it is right while the rank waits for it."""
@@ -165,12 +214,18 @@ class PulseWriter:
         self._words[_ENQUEUED_WORD + 1] = self.completed
 
     def wait(self, waited_ms: float) -> None:
-        """In one step more this rank has waited so long for the others."""
+        """In one step more, the last that has ended, this rank has waited so long for the others, in its backward."""
         self.waits += 1
         self.waited_ms += waited_ms
         self._words[_SEQUENCE_WORD] = self._sequence + 1
         self._words[_WAITS_WORD], self._numbers[_WAITS_WORD + 1] = self.waits, self.waited_ms
-        self._numbers[_RECENT_WORD + (self.waits - 1) % _RECENT] = waited_ms
+        place = (self.waits - 1) % _RECENT
+        self._numbers[_RECENT_WORD + place] = waited_ms
+        if self._thread is not None:
+            for index, seconds in enumerate(self._last_own_s):
+                others_ms = waited_ms if index == _BACKWARD else 0.0
+                # Never less than nothing: while it waits for the others it may want a core, too. And 0 is what nobody has written.
+                self._numbers[_OWN_WORD + place * _OWN + index] = max(_LEAST_MS, 1e3 * seconds - others_ms)
         self._sequence += 2
         self._words[_SEQUENCE_WORD] = self._sequence
 
@@ -182,6 +237,9 @@ class PulseWriter:
         self._words[_SEQUENCE_WORD] = self._sequence
 
     def close(self) -> None:
+        if self._thread is not None:
+            self._thread.close()
+            self._thread = None
         self._numbers.release()
         self._words.release()
         self._map.close()
@@ -227,9 +285,18 @@ def _pulse(pid: int, rank: int, attempt: int, data: bytes) -> Pulse:
     step, phase, steps, since, enqueued, completed, waits, waited_ms, *rest = _BODY.unpack_from(data, _BODY_START)
     name = PHASES[phase] if 0 <= phase < len(PHASES) else "unknown"
     spent_s = {known: seconds for known, seconds in zip(PHASES, rest, strict=False) if seconds}
-    newest = _MOST_PHASES + waits % _RECENT
-    recent = tuple(rest[newest:] + rest[_MOST_PHASES:newest])[-min(waits, _RECENT) :] if waits > 0 else ()
-    return Pulse(rank, pid, attempt, step, name, since, enqueued, completed, waits, waited_ms, spent_s, steps, recent)
+    recent = _unroll(rest[_MOST_PHASES : _MOST_PHASES + _RECENT], waits, 1)
+    own = _unroll(rest[_MOST_PHASES + _RECENT :], waits, _OWN)
+    own = own if any(own[-_OWN:]) else ()
+    return Pulse(
+        rank, pid, attempt, step, name, since, enqueued, completed, waits, waited_ms, spent_s, steps, recent, own
+    )
+
+
+def _unroll(ring: list[float], num: int, width: int) -> tuple[float, ...]:
+    """What a ring of `width` numbers each remembers of `num` entries, the newest last."""
+    newest = num % _RECENT * width
+    return tuple(ring[newest:] + ring[:newest])[-min(num, _RECENT) * width :] if num > 0 else ()
 
 
 def read_pulse(directory: Path, rank: int) -> Pulse | None:

@@ -9,7 +9,7 @@ import numpy as np
 from paceline.diagnose.finding import Finding
 from paceline.diagnose.sight import RankSight, Sight
 from paceline.diagnose.stragglers import Stragglers
-from paceline.telemetry.pulse import Pulse
+from paceline.telemetry.pulse import OWN_PHASES, Pulse
 
 SHARES = {"data": 0.1, "forward": 0.35, "backward": 0.45, "optimizer": 0.1}
 
@@ -29,6 +29,10 @@ class World:
     """size of a slow drift of its own in every rank: another program comes and goes"""
     load_steps: float = 20.0
     """how long such a drift lasts"""
+    queues: float = 0.0
+    """of a step, that a rank is ready to run and gets no core, in the mean: as when ranks share cores; and they tell so"""
+    loaders: float = 0.0
+    """of a step, that every rank is idle in data, in the mean, for a loader that comes and goes"""
     communication: float = 0.1
     slow: tuple[int, ...] = ()
     excess: float = 0.0
@@ -41,6 +45,16 @@ class World:
     """steps of which one tells how long a rank waits, as on a GPU"""
 
 
+def _wander(world: World, random: np.random.Generator, size: float) -> np.ndarray:
+    """Of every rank at every step: it comes and goes, slowly."""
+    keep = np.exp(-1 / world.load_steps)
+    drift = np.zeros((world.num_steps, world.world_size))
+    shocks = random.normal(0, size * np.sqrt(1 - keep**2), drift.shape)
+    for step in range(1, world.num_steps):
+        drift[step] = keep * drift[step - 1] + shocks[step]
+    return drift
+
+
 def simulate(world: World, seed: int) -> tuple[list[tuple[int, Finding]], list[Finding]]:
     """(step at which it was seen, finding) of every finding, first time each; and those that hold at the end."""
     random = np.random.default_rng(seed)
@@ -49,14 +63,22 @@ def simulate(world: World, seed: int) -> tuple[list[tuple[int, Finding]], list[F
     paused = random.random((steps, ranks)) < world.pauses
     scale += paused * random.uniform(1, 10, (steps, ranks))
     if world.load:
-        keep = np.exp(-1 / world.load_steps)
-        drift = np.zeros(ranks)
-        for step in range(steps):
-            drift = keep * drift + np.sqrt(1 - keep**2) * random.normal(0, world.load, ranks)
-            scale[step] += np.abs(drift)
+        scale += np.abs(_wander(world, random, world.load))
     slow_ms = np.zeros((steps, ranks))
     slow_ms[world.from_step : world.to_step, list(world.slow)] = world.excess * world.step_ms
-    own_ms = scale * world.step_ms + slow_ms
+    # The whole machine has more to do, or less; which rank gets a core is chance.
+    crowd = np.exp(_wander(world, random, 0.3)[:, :1])
+    queued_ms = world.queues * world.step_ms * crowd * random.exponential(1.0, (steps, ranks))
+    loaders_ms = world.loaders * world.step_ms * random.exponential(np.exp(_wander(world, random, 0.3)))
+    own_ms = scale * world.step_ms + slow_ms + queued_ms + loaders_ms
+    # A pause is a disk's, as often as it is another program's.
+    hiccups_ms = paused * (random.random((steps, ranks)) < 0.5) * (scale - 1) * world.step_ms
+    idle_ms = np.zeros((steps, ranks, len(OWN_PHASES)))
+    idle_ms[:, :, 0] = loaders_ms + hiccups_ms
+    if world.phase in OWN_PHASES:
+        idle_ms[:, :, OWN_PHASES.index(world.phase)] += slow_ms
+    # What is counted by clocks is never exact.
+    told_own_ms = np.maximum(1e-6, np.dstack([idle_ms, queued_ms]) + random.normal(0, 0.1, (steps, ranks, 4)))
     lasts_ms = own_ms.max(axis=1)
     communication_ms = world.communication * world.step_ms * np.exp(random.normal(0, 0.2, steps))
     waits_ms = lasts_ms[:, None] - own_ms + communication_ms[:, None]
@@ -65,7 +87,7 @@ def simulate(world: World, seed: int) -> tuple[list[tuple[int, Finding]], list[F
     waited = np.vstack([np.zeros(ranks), np.cumsum(told_ms, axis=0)])
     spent = {}
     for phase, share in SHARES.items():
-        of_phase = scale * world.step_ms * share + (slow_ms if phase == world.phase else 0)
+        of_phase = (scale * world.step_ms + queued_ms) * share + (slow_ms if phase == world.phase else 0)
         if phase == "backward":
             of_phase = of_phase + waits_ms
         spent[phase] = np.vstack([np.zeros(ranks), np.cumsum(of_phase, axis=0)]) / 1000
@@ -81,6 +103,7 @@ def simulate(world: World, seed: int) -> tuple[list[tuple[int, Finding]], list[F
                 rank, 1, 1, int(count) + 1, "forward", 0.0, 0, 0, int(waits), float(waited[waits, rank]),
                 {phase: float(table[count, rank]) for phase, table in spent.items()}, int(count),
                 tuple(told_ms[max(0, waits - 64) : waits, rank].tolist()),
+                tuple(told_own_ms[max(0, waits - 64) : waits, rank].ravel().tolist()) if world.queues else (),
             )
             for rank, (count, waits) in enumerate(zip(counts, told, strict=True))
         ]  # fmt: skip

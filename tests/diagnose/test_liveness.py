@@ -30,7 +30,7 @@ def test_the_rank_that_is_behind_is_named_within_the_floor(phase: str) -> None:
     assert found.since == pytest.approx(START + 1.0)
     assert found.host == "a"
     assert after is not None
-    assert 4.25 <= after <= 4.75  # told before 5 s are over
+    assert 3.25 <= after <= 3.75  # told before 4 s are over: a second is left of the 5 s
 
 
 def test_the_limit_follows_the_pace_of_the_phase() -> None:
@@ -103,9 +103,11 @@ def test_a_busy_rank_among_waiting_ones_is_named() -> None:
 def test_nobody_is_accused_where_nobody_differs() -> None:
     run, liveness = started()
     run.everybody(21, "backward")
-    (found,), _ = run.watch(liveness, 30)
+    (found,), after = run.watch(liveness, 30)
     assert (found.kind, found.rank, found.ranks) == ("stall", None, ())
     assert "no rank differs from the others" in found.what
+    assert after is not None
+    assert 3.25 <= after <= 3.75
     assert not any(witness.agrees for witness in found.witnesses)
 
 
@@ -158,7 +160,7 @@ def test_a_stopped_process_outranks_everything_and_going_on_is_no_stall() -> Non
         assert liveness.see(run.sight()) == []
     run.everybody(22, "data")
     assert liveness.see(run.sight()) == []
-    assert liveness.pace.limit("backward") == 5.0  # the minute that they waited is no part of the pace
+    assert liveness.pace.limit("backward") == 4.0  # the minute that they waited is no part of the pace
 
 
 def test_a_rank_that_is_stopped_in_turns_is_slowed_down_and_not_stopped() -> None:
@@ -176,7 +178,7 @@ def test_a_rank_that_is_stopped_in_turns_is_slowed_down_and_not_stopped() -> Non
         assert liveness.see(run.sight()) == []
     run.cores[1] = 0.5
     run.move([0, 2], 80, "backward")
-    for _ in range(16):  # nor is one that is slow enough to be in one place for seconds
+    for _ in range(12):  # nor is one that is slow enough to be in one place for seconds
         run.wait()
         assert liveness.see(run.sight()) == []
 
@@ -298,3 +300,38 @@ def test_another_attempt_begins_from_nothing() -> None:
         run.pulses[rank] = replace(run.pulses[rank], attempt=2, step=0, phase="start")  # type: ignore[type-var]
     sight = replace(run.sight(), attempt=2)
     assert liveness.see(sight) == []
+
+
+@pytest.mark.parametrize("between_s", [0.25, 0.5, 5.0])
+def test_with_a_short_limit_a_rank_that_has_just_moved_has_not_stalled(between_s: float) -> None:
+    """However far apart the looks are, three quarters of the limit (0.8 s) have to be over."""
+    run, liveness = Made(2), Liveness(Limits(stall_floor_s=1.0, stall_factor=1.0))
+    run.train(20, liveness, 0.02)
+    for step in range(21, 60):
+        run.move(0, step, "backward")
+        run.move(1, step, "data")
+        run.wait(min(between_s, 0.5))
+        assert liveness.see(run.sight()) == []  # it moves at every look
+    run.wait(between_s)
+    found = liveness.see(run.sight())
+    while not found:
+        run.wait(between_s)
+        found = liveness.see(run.sight())
+    assert (found[0].rank, found[0].phase) == (1, "data")
+    assert found[0].numbers["held_s"] >= 0.6
+
+
+def test_between_steps_the_whole_floor_is_waited_for() -> None:
+    """A rank alone in a save or a log may meet a slow disk: less is certain there."""
+    run, liveness = started()
+    for step in range(20, 26):
+        run.everybody(step, "log")
+        run.wait(0.01)
+        run.everybody(step + 1, "data")
+        assert liveness.see(run.sight()) == []
+    run.move([1, 2], 27, "backward")
+    run.move(0, 26, "log")
+    (found,), after = run.watch(liveness, 30)
+    assert (found.rank, found.phase) == (0, "log")
+    assert after is not None
+    assert 4.25 <= after <= 4.75
