@@ -51,6 +51,8 @@ class Fault:
     """`tmpfs`: the run has to lie on a small one"""
     length: int = 100_000
     """optimizer steps of the run; a clean one has to come to its end"""
+    seconds: float = 20.0
+    """what it takes, roughly: long ones begin first"""
 
 
 _PLACES = ("data", "forward", "backward")
@@ -76,6 +78,7 @@ def _build() -> list[Fault]:
             Answer(("memory_growth",)),
             limit_s=60.0,
             cap_s=90.0,
+            seconds=60.0,
         ),
         Fault("disk_full", {"kind": "disk_full"}, Answer(("disk_full",), names_rank=False), needs="tmpfs"),
         Fault(
@@ -98,6 +101,7 @@ def _build() -> list[Fault]:
                 limit_steps=50,
                 cap_s=60.0,
                 cap_steps=200,
+                seconds=25.0,
             )
             for place in _PLACES
         ]
@@ -110,6 +114,7 @@ def _build() -> list[Fault]:
                 limit_steps=50,
                 cap_s=60.0,
                 cap_steps=200,
+                seconds=25.0,
             )
         )
     everybody = {"rank": -1}
@@ -121,8 +126,17 @@ def _build() -> list[Fault]:
             None,
             ("evaluate.every_steps=60",),
             length=180,
+            seconds=60.0,
         ),
-        Fault("clean_compile", {"kind": "none"}, None, ("train.compile.enabled=true",), most_ranks=2, length=120),
+        Fault(
+            "clean_compile",
+            {"kind": "none"},
+            None,
+            ("train.compile.enabled=true",),
+            most_ranks=2,
+            length=120,
+            seconds=70.0,
+        ),
         Fault(
             "clean_recompile",
             {"kind": "recompile", **everybody},
@@ -130,6 +144,7 @@ def _build() -> list[Fault]:
             ("train.compile.enabled=true",),
             most_ranks=2,
             length=120,
+            seconds=100.0,
         ),
         Fault(
             "clean_checkpoint",
@@ -138,6 +153,7 @@ def _build() -> list[Fault]:
             ("evaluate.every_steps=null", "checkpoint.every_steps=60", "checkpoint.asynchronous=false"),
             steps=(1, 1),
             length=180,
+            seconds=60.0,
         ),
     ]
     return faults
