@@ -2,7 +2,7 @@
 
 pack(Path("runs/faults"), {"slow_data_10-003": record, …})   -> Path("runs/faults/wrong.tar.gz")
 
-Of every file its end: events, metrics, beats, the incidents' reports and stacks, what the injector did, what was printed.
+Of every file its end: pulses, events, metrics, beats, the incidents' reports and stacks, what the injector did, what was printed.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import Any
 
 _PATTERNS = (
     "fault.jsonl",
+    "pulses.jsonl",
     "console.log",
     "**/run.json",
     "**/events.jsonl",
@@ -26,7 +27,8 @@ _PATTERNS = (
     "**/logs/*.log",
 )
 _MOST_BYTES = 1 << 15
-"""of one file"""
+_MOST_PULSES_BYTES = 1 << 20
+"""of one file; pulses repeat themselves, and become a tenth of that"""
 
 
 def pack(out: Path, wrong: Mapping[str, Mapping[str, Any]]) -> Path:
@@ -46,8 +48,9 @@ def _files(place: Path) -> Iterator[Path]:
 
 
 def _end_of(file: Path) -> bytes:
+    most = _MOST_PULSES_BYTES if file.name == "pulses.jsonl" else _MOST_BYTES
     with open(file, "rb") as stream:
-        stream.seek(max(0, file.stat().st_size - _MOST_BYTES))
+        stream.seek(max(0, file.stat().st_size - most))
         return stream.read()
 
 

@@ -6,6 +6,7 @@ WatchedRun(cell, Path("matrix/cells/sigstop-001"), Slot(0)).look()   -> None, â€
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import sys
 import time
@@ -19,6 +20,7 @@ from paceline.bench.faults.notices import Notice, read_notices
 from paceline.bench.faults.running import INJECTED, START_S, Running, find_began, read_text
 from paceline.errors import UsageError
 from paceline.sweep.trial import Trial
+from paceline.telemetry.pulse import read_pulses
 from paceline.telemetry.reader import read_run
 
 _SETTINGS = (
@@ -66,6 +68,7 @@ class WatchedRun(Running):
     def judge(self, trial: Trial) -> str | None:
         fault, began, now = self.cell.what, find_began(self.log), time.time()
         trial.look()
+        self._write_pulses(trial)
         if fault.answer is None:
             return "capped" if trial.age_s > _CLEAN_S else None
         if began is None:
@@ -79,6 +82,15 @@ class WatchedRun(Running):
         steps = (trial.step or 0) - self.cell.step
         is_late = now - began["time"] > fault.cap_s or (fault.cap_steps is not None and steps > fault.cap_steps)
         return "capped" if is_late and self._seen_at is None else None
+
+    def _write_pulses(self, trial: Trial) -> None:
+        """What a supervisor could see, in pulses.jsonl: whoever mends it can let it pass once more."""
+        if trial.pulses is None:
+            return
+        pulses = [asdict(pulse) for pulse in read_pulses(trial.pulses)]
+        record = {"time": time.time(), "monotonic": time.monotonic(), "pulses": pulses}
+        with open(self.place / "pulses.jsonl", "a", encoding="utf-8") as file:
+            file.write(json.dumps(record) + "\n")
 
     def report(self, trial: Trial, exit_code: int | None) -> dict[str, Any]:
         notices = read_notices(self.root, self.spare, read_text(self.console), trial.ended or time.time())
