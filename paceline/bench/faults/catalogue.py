@@ -74,11 +74,11 @@ def _build() -> list[Fault]:
         Fault("nan", {"kind": "nan"}, Answer(("not_finite",))),
         Fault(
             "memory",
-            {"kind": "memory", "mib": 4, "most_mib": 3000},
+            {"kind": "memory", "mib": 3, "most_mib": 4500},
             Answer(("memory_growth",)),
             limit_s=60.0,
             cap_s=90.0,
-            seconds=60.0,
+            seconds=30.0,
         ),
         Fault("disk_full", {"kind": "disk_full"}, Answer(("disk_full",), names_rank=False), needs="tmpfs"),
         Fault(
@@ -122,11 +122,11 @@ def _build() -> list[Fault]:
         Fault("clean", {"kind": "none"}, None, length=300),
         Fault(
             "clean_evaluation",
-            {"kind": "long_evaluation", "pause_s": 12.0, **everybody},
+            {"kind": "long_evaluation", "pause_s": 8.0, **everybody},
             None,
             ("evaluate.every_steps=60",),
-            length=180,
-            seconds=60.0,
+            length=120,
+            seconds=35.0,
         ),
         Fault(
             "clean_compile",
@@ -135,7 +135,7 @@ def _build() -> list[Fault]:
             ("train.compile.enabled=true",),
             most_ranks=2,
             length=120,
-            seconds=70.0,
+            seconds=60.0,
         ),
         Fault(
             "clean_recompile",
@@ -148,12 +148,12 @@ def _build() -> list[Fault]:
         ),
         Fault(
             "clean_checkpoint",
-            {"kind": "long_save", "pause_s": 2.0, **everybody},
+            {"kind": "long_save", "pause_s": 1.2, **everybody},
             None,
             ("evaluate.every_steps=null", "checkpoint.every_steps=60", "checkpoint.asynchronous=false"),
             steps=(1, 1),
-            length=180,
-            seconds=60.0,
+            length=120,
+            seconds=35.0,
         ),
     ]
     return faults
