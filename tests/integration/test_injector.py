@@ -141,6 +141,7 @@ def test_a_loader_process_that_sleeps(suffer) -> None:
     assert_gone([loader])
 
 
+@pytest.mark.slow
 def test_a_slow_rank(suffer) -> None:
     faulted = suffer("slow", steps=40, place="forward", share=1.0, step=20)
     began = faulted.began()
@@ -185,8 +186,10 @@ def test_a_file_system_that_does_not_answer(suffer) -> None:
     assert faulted.began()["step"] > 20
     assert "in save" in faulted.stack(1, "in slow_fsync")
     assert "in barrier" in faulted.stack(0, "in save")
-    faulted.end()
-    faulted.log.unlink()
+
+
+@pytest.mark.slow
+def test_a_file_system_that_answers_slowly(suffer) -> None:
     faulted = suffer("long_save", steps=20, rank=-1, step=2, pause_s=0.5)
     assert faulted.finish() == [0, 0]
     assert time.time() - faulted.began()["time"] >= 0.5
