@@ -84,6 +84,8 @@ def test_alarms_and_stacks() -> None:
     early = score(record("sigstop", notice("straggler", 0, 105, severity="warning"), notice("stopped", 1, 111)))
     assert (early.alarms, early.is_right) == (("straggler",), False)
     assert score(record("sigstop", notice("stopped", 1, 111, stacks=2))).stacks is False
+    for why, expected in (("it did not answer", False), ("stopped: …; py-spy is not installed (…)", True)):
+        assert score(record("sigstop", notice("stopped", 1, 111, stacks=2, missing=[[1, why]]))).stacks is expected
     assert score(record("sigstop", notice("stopped", 1, 111, stacks_s=6.0))).stacks is False
     quiet = record("clean", began=None, status="ended", exit_code=0)
     assert score(quiet).is_right
@@ -265,7 +267,7 @@ def test_notices_are_read_from_everywhere(tmp_path: Path) -> None:
         ("stall", 1, "incident"),
         ("not_finite", 2, "failure"),
     ]
-    assert (seen[1].stacks, seen[1].missing) == (1, (1,))
+    assert (seen[1].stacks, seen[1].missing) == (1, ((1, "stopped"),))
     (spare / "run").mkdir(parents=True)
     only = read_notices(tmp_path / "nothing", spare, "run x\nStorageError: the disk is full\n  where: …", 99.0)
     assert [(each.kind, each.by) for each in only] == [("disk_full", "verdict")]

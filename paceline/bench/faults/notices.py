@@ -34,8 +34,8 @@ class Notice:
     step: int | None = None
     stacks: int = 0
     """of how many ranks there is a stack in the incident"""
-    missing: tuple[int, ...] = ()
-    """ranks of which there is none"""
+    missing: tuple[tuple[int, str], ...] = ()
+    """ranks of which there is none, and why"""
     stacks_s: float | None = None
     """from the notice to the last stack"""
 
@@ -67,7 +67,7 @@ def _from_incident(path: Path) -> Notice:
             vars(notice)
             | {
                 "stacks": len(stacks),
-                "missing": tuple(sorted(int(rank) for rank in told.get("missing") or {})),
+                "missing": tuple(sorted((int(rank), str(why)) for rank, why in (told.get("missing") or {}).items())),
                 "stacks_s": round(last - notice.time, 3) if last is not None else None,
             }
         )

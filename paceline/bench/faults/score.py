@@ -183,7 +183,9 @@ def _accuses_another(notice: Mapping[str, Any], rank: int) -> bool:
 def _has_stacks(notice: Mapping[str, Any], nproc: int) -> bool | None:
     if notice["kind"] not in _HANGS or notice["by"] != "incident":
         return None
-    return notice["stacks"] == nproc and notice["stacks_s"] is not None and notice["stacks_s"] <= STACKS_S
+    # A stopped process answers nobody; without py-spy its stack cannot be had, and the incident says so.
+    beyond = sum("py-spy is not installed" in why for _, why in notice["missing"])
+    return notice["stacks"] + beyond == nproc and notice["stacks_s"] is not None and notice["stacks_s"] <= STACKS_S
 
 
 def _step_at(pace: Sequence[Sequence[float]], moment: float) -> float:
