@@ -51,6 +51,7 @@ def command(
     from paceline.bench.faults.matrix import Matrix, Wanted, build_slots
     from paceline.bench.faults.page import line_of, plain_line_of
     from paceline.bench.faults.plainly import PlainRun
+    from paceline.cores import cpu_count
     from paceline.errors import Interrupted
     from paceline.launch.signals import OperatorSignals
 
@@ -63,8 +64,8 @@ def command(
     said.print(f"seed {matrix.seed}; {total} cells, {total - missing} of them done; ledger {matrix.ledger}")
     if matrix.num_foreign:
         said.print(f"{matrix.num_foreign} records of other code do not count", style="yellow")
-    if jobs * cores > len(here):
-        said.print(f"{jobs} cells of {cores} cores share {len(here)}: everything takes longer", style="yellow")
+    if jobs * cores > cpu_count():
+        said.print(f"{jobs} cells of {cores} cores share {cpu_count()}: everything takes longer", style="yellow")
 
     def is_over() -> bool:
         return signals.asked is not None or (minutes is not None and time.monotonic() - began > 60 * minutes)

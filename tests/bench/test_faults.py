@@ -17,8 +17,8 @@ from paceline.bench.faults.cell import Cell, draw_cell
 from paceline.bench.faults.matrix import Matrix, Wanted, build_slots, choose
 from paceline.bench.faults.notices import read_notices
 from paceline.bench.faults.page import show_matrix, summarize_matrix
-from paceline.bench.faults.parcel import pack
 from paceline.bench.faults.score import confusion, score, summarize, summarize_all
+from paceline.cli.bench_faults import _conclude as conclude
 from paceline.diagnose.finding import KINDS
 from paceline.errors import OccupiedError, UsageError
 from paceline.sweep.trial import Slot
@@ -160,7 +160,7 @@ def pretended(monkeypatch) -> type[Pretended]:
 
 
 @pytest.mark.parametrize("jobs", [1, 3])
-def test_a_matrix_goes_on_where_it_was_ended(tmp_path: Path, pretended: type[Pretended], jobs: int) -> None:
+def test_a_matrix_goes_on_where_it_was_ended(tmp_path: Path, pretended: type[Pretended], jobs: int, capsys) -> None:
     wanted, slots = Wanted(2, 3, ["sigstop", "sigkill", "clean"]), build_slots(jobs, 2, range(4))
     first = Matrix(tmp_path, wanted, pretended)
     with pytest.raises(OccupiedError):
@@ -185,7 +185,10 @@ def test_a_matrix_goes_on_where_it_was_ended(tmp_path: Path, pretended: type[Pre
     assert len(second.records()) == 7
     unclear = {"sigkill-001", "sigkill-002", "clean-001", "clean-002", "clean-003"}  # nobody pretended them to be right
     assert {path.name for path in (tmp_path / "cells").iterdir()} == set(second.wrong()) == unclear
-    with tarfile.open(pack(tmp_path, second.wrong())) as archive:
+    conclude(second, False, True)
+    assert json.loads(capsys.readouterr().out) == json.loads((tmp_path / "summary.json").read_text())
+    assert "7 of 7 cells" in (tmp_path / "summary.txt").read_text()
+    with tarfile.open(tmp_path / "wrong.tar.gz") as archive:
         names = archive.getnames()
         events = archive.extractfile("sigkill-001/run/events.jsonl")
         assert events is not None
@@ -204,11 +207,11 @@ def test_cells_have_as_many_cores_whatever_runs_beside_them() -> None:
 
 
 def test_long_cells_begin_first(tmp_path: Path) -> None:
-    whole = Matrix(tmp_path, Wanted(2, 2, seed=1))
+    whole = Matrix(tmp_path, Wanted(2, 3, seed=1))
     whole.close()
-    half = len(whole.cells) // 2
-    for cells in (whole.cells[:half], whole.cells[half:]):
-        assert len({cell.number for cell in cells}) == 1
+    half = 5 + len(CATALOGUE)
+    assert {cell.what.answer for cell in whole.cells[:5]} == {None}  # what there is more of
+    for cells in (whole.cells[5:half], whole.cells[half:]):
         seconds = [cell.what.seconds for cell in cells]
         assert seconds == sorted(seconds, reverse=True)
         assert seconds[0] > seconds[-1]
@@ -228,6 +231,7 @@ def test_words_choose_faults() -> None:
     assert choose([]) == list(CATALOGUE)
     assert choose(["loop"]) == ["loop_data", "loop_forward", "loop_backward"]
     assert choose(["clean"]) == ["clean"]
+    assert len(choose(["clean_"])) == 4
     with pytest.raises(UsageError, match="no fault 'sigstp'"):
         choose(["sigstp"])
 
@@ -248,6 +252,9 @@ def test_notices_are_read_from_everywhere(tmp_path: Path) -> None:
     }
     report = {"noticed": 50.0, "finding": found, "stacks": {"missing": {"1": "stopped"}}}
     (stacks.parent / "report.json").write_text(json.dumps(report))
+    torn = root / "incidents" / "0002-stall-rank1" / "report.json"
+    torn.parent.mkdir()
+    torn.write_text('{"noticed": 5')
     events = [
         {"kind": "finding", "time": 40.0, "finding": found | {"kind": "straggler", "severity": "warning"}},
         {"kind": "incident", "time": 51.0, "finding": found},

@@ -78,10 +78,13 @@ class Matrix:
 
     @property
     def cells(self) -> list[Cell]:
-        """All that are asked for, round by round; in each the long ones begin first, so that nobody waits for one of them at the end."""
+        """All that are asked for, round by round. In each the long ones begin first, and the last rounds have some of everything:
+        so nobody waits for one long cell at the end."""
         cells = []
-        for number in range(1, max(self._wanted.runs, self._wanted.clean_runs) + 1):
-            drawn = [draw_cell(name, number, self.seed) for name in self._names if number <= self._runs_of(name)]
+        most = max(self._wanted.runs, self._wanted.clean_runs)
+        for number in range(most):
+            numbers = {name: number + 1 + self._runs_of(name) - most for name in self._names}
+            drawn = [draw_cell(name, own, self.seed) for name, own in numbers.items() if own > 0]
             random.Random(f"{self.seed} {number}").shuffle(drawn)
             cells += sorted(drawn, key=lambda cell: -cell.what.seconds)
         return cells
@@ -149,10 +152,11 @@ class Matrix:
 
 
 def choose(only: Sequence[str]) -> list[str]:
-    """The faults that words stand for: a name, or the beginning of several (`slow`, `clean`)."""
+    """The faults that words stand for: a name, or the beginning of several (`slow`, `clean_`)."""
     chosen = []
     for word in only:
-        found = [word] if word in CATALOGUE else [name for name in CATALOGUE if name.startswith(f"{word}_")]
+        begin = f"{word.rstrip('_')}_"
+        found = [word] if word in CATALOGUE else [name for name in CATALOGUE if name.startswith(begin)]
         if not found:
             close = nearest(word, CATALOGUE)
             do = f"did you mean {close}?" if close else f"one of {', '.join(CATALOGUE)}"
