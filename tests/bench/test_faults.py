@@ -166,9 +166,9 @@ def test_a_matrix_goes_on_where_it_was_ended(tmp_path: Path, pretended: type[Pre
     with pytest.raises(OccupiedError):
         Matrix(tmp_path, wanted, pretended)
     seen = []
-    for each in first.run(slots, is_over=lambda: len(seen) >= 3):
+    for each in first.run(slots, is_over=lambda: False):
         seen.append(each)
-        if len(seen) == 3:
+        if len(seen) == 2:  # of three, one is still under way
             break
     first.close()
     assert pretended.alive == set()
@@ -179,9 +179,9 @@ def test_a_matrix_goes_on_where_it_was_ended(tmp_path: Path, pretended: type[Pre
     assert second.seed == first.seed
     assert second.cells == first.cells
     assert len(second.cells) == 2 + 2 + 3
-    assert len(second.missing()) == 4
+    assert len(second.missing()) == 5
     assert len(list(second.run(slots, is_over=lambda: True))) == 0
-    assert len(list(second.run(slots, is_over=lambda: False))) == 4
+    assert len(list(second.run(slots, is_over=lambda: False))) == 5
     assert len(second.records()) == 7
     unclear = {"sigkill-001", "sigkill-002", "clean-001", "clean-002", "clean-003"}  # nobody pretended them to be right
     assert {path.name for path in (tmp_path / "cells").iterdir()} == set(second.wrong()) == unclear

@@ -45,7 +45,7 @@ def read_notices(root: Path, spare: Path, console: str, ended: float) -> list[No
     """In the order of their times; `spare` is where incidents go that found no room in the run."""
     layout = RunLayout(root)
     notices = []
-    for path in [*root.glob("incidents/*/report.json"), *spare.rglob("report.json")]:
+    for path in [*layout.incidents.glob("*/report.json"), *spare.rglob("report.json")]:
         with contextlib.suppress(OSError, ValueError, KeyError):  # torn, on a full disk
             notices.append(_from_incident(path))
     events = read_records(layout.events) if layout.events.exists() else []

@@ -44,7 +44,7 @@ _SETTINGS = (
 """Steps of 20 to 50 ms on 2 to 4 ranks that share two cores, with evaluations and checkpoints now and then."""
 _SETTLE_S = 2.0
 """after what was expected has been noticed: whoever else is accused shows until then"""
-_CLEAN_S = 420.0
+_CLEAN_S = 600.0
 
 
 class WatchedRun(Running):
