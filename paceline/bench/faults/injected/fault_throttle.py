@@ -62,14 +62,12 @@ def stop_in_turns(pid: int, limit: float, period_s: float = 0.02) -> None:
 
 
 def main(pid: int, share: float, cores: float, *, by_signals: bool) -> None:
-    # A quota counts against what the rank used: where ranks share cores, that is less than one.
+    # Against what the rank used: where ranks share cores, that is less than one, and a limit above it would take nothing away.
     limit = cores / (1 + share)
     group = None if by_signals else begin_quota(pid, limit)
-    if group is None:
-        limit = 1 / (1 + share)
     print("signals" if group is None else "quota", limit, flush=True)
     if group is None:
-        stop_in_turns(pid, limit)
+        stop_in_turns(pid, min(limit, 0.95))
     else:
         hold_quota(pid, group)
 
