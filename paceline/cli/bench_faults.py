@@ -74,7 +74,7 @@ def command(
         with OperatorSignals() as signals:
             for number, record in enumerate(matrix.run(build_slots(jobs, cores, here), is_over), 1):
                 line = plain_line_of(record) if plain else line_of(record)
-                said.print(f"{number}/{missing}  {line}", highlight=False, markup=False)
+                said.print(f"{number}/{missing}  {line}", highlight=False, markup=False, soft_wrap=True)
     finally:
         _conclude(matrix, plain, as_json)
         matrix.close()
