@@ -27,7 +27,7 @@ _PATTERNS = (
     "**/logs/*.log",
 )
 _MOST_BYTES = 1 << 15
-_MOST_PULSES_BYTES = 1 << 20
+_MOST_PULSES_BYTES = 1 << 21
 """of one file; pulses repeat themselves, and become a tenth of that"""
 
 

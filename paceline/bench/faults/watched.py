@@ -45,12 +45,14 @@ _SETTINGS = (
 _SETTLE_S = 2.0
 """after what was expected has been noticed: whoever else is accused shows until then"""
 _CLEAN_S = 600.0
+_PULSES_S = 0.5
 
 
 class WatchedRun(Running):
     """Over when it ended (`ended`), all that is wanted was seen (`noticed`), or it took too long (`capped`, `not begun`)."""
 
     _seen_at: float | None = None
+    _written_at = 0.0
 
     def command(self) -> list[str]:
         fault = self.cell.what
@@ -84,13 +86,16 @@ class WatchedRun(Running):
         return "capped" if is_late and self._seen_at is None else None
 
     def _write_pulses(self, trial: Trial) -> None:
-        """What a supervisor could see, in pulses.jsonl: whoever mends it can let it pass once more."""
-        if trial.pulses is None:
+        """What a supervisor could see, in pulses.jsonl: whoever mends it can let it pass once more. Pulses know their last steps."""
+        now = time.monotonic()
+        if trial.pulses is None or now - self._written_at < _PULSES_S:
             return
+        self._written_at = now
         pulses = [asdict(pulse) for pulse in read_pulses(trial.pulses)]
-        record = {"time": time.time(), "monotonic": time.monotonic(), "pulses": pulses}
+        text = json.dumps({"time": time.time(), "monotonic": now, "pulses": pulses})
+        rounded = json.loads(text, parse_float=lambda number: round(float(number), 3))  # half as long
         with open(self.place / "pulses.jsonl", "a", encoding="utf-8") as file:
-            file.write(json.dumps(record) + "\n")
+            file.write(json.dumps(rounded, separators=(",", ":")) + "\n")
 
     def report(self, trial: Trial, exit_code: int | None) -> dict[str, Any]:
         notices = read_notices(self.root, self.spare, read_text(self.console), trial.ended or time.time())
