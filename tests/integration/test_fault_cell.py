@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import time
 from pathlib import Path
@@ -25,3 +26,6 @@ def test_a_stopped_rank(tmp_path: Path) -> None:
     assert got.by == "incident"
     assert record["left"] == []
     assert record["injected"]["step"] >= 8
+    seen = [json.loads(line)["pulses"] for line in (tmp_path / "cell" / "pulses.jsonl").read_text().splitlines()]
+    assert {pulse["rank"] for pulse in seen[-1]} == {0, 1}
+    assert seen[-1][0]["step"] >= 8
