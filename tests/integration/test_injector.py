@@ -103,7 +103,14 @@ def test_a_new_interpreter_plants_it_by_itself_in_ranks_alone(tmp_path: Path) ->
     assert [json.loads(line)["event"] for line in log.read_text().splitlines()] == ["planted"]
 
 
-@pytest.mark.parametrize(("place", "word"), [("data", "in get"), ("forward", "in enter"), ("backward", "autograd")])
+@pytest.mark.parametrize(
+    ("place", "word"),
+    [
+        pytest.param("data", "in get", marks=pytest.mark.slow),
+        pytest.param("forward", "in enter", marks=pytest.mark.slow),
+        ("backward", "autograd"),
+    ],
+)
 def test_an_endless_loop(suffer, place: str, word: str) -> None:
     faulted = suffer("loop", place=place)
     assert faulted.began()["step"] == 6
@@ -171,6 +178,7 @@ def test_a_loss_that_is_not_a_number(suffer) -> None:
     assert faulted.began()["step"] == 6
 
 
+@pytest.mark.slow
 def test_memory_that_grows(suffer) -> None:
     faulted = suffer("memory", mib=16, most_mib=160)
     faulted.began()
