@@ -58,7 +58,7 @@ def command(
         )
     said = Console(stderr=True)
     session = Session(target, overrides or [], launch_flags(nproc, gpus), Options(symptom, ladder, steps, out))
-    said.print(f"triage {session.out}", highlight=False)
+    said.print(f"triage {session.out}", highlight=False, markup=False)
     outcome = session.run(lambda line: said.print(line, highlight=False, markup=False))
     command_line = session.cure_command(outcome)
     if as_json:

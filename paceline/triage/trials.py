@@ -96,10 +96,12 @@ class Trials:
 
     def _see(self, root: Path, code: int | None, timed_out: bool, trial: Trial) -> Seen:
         tail = [line for line in read_tail(trial, 20) if line.strip()]
+        script = getattr(self._subject.job.config, "command", None)
+        is_bounded = script is None or "step" in script.metrics  # else nobody sees its steps, and can end it at one
         with contextlib.suppress(PacelineError, OSError):
             run = read_run(root)
-            return Seen(code, timed_out, run.events, run.metrics, self._level(), tail)
-        return Seen(code, timed_out, tail=tail)
+            return Seen(code, timed_out, is_bounded or bool(run.metrics), run.events, run.metrics, self._level(), tail)
+        return Seen(code, timed_out, is_bounded, tail=tail)
 
     def _level(self) -> float | None:
         """The loss at the checkpoint, where the run logged one."""

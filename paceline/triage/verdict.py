@@ -56,6 +56,8 @@ class Seen:
 
     exit_code: int | None
     timed_out: bool = False
+    is_bounded: bool = True
+    """it ends at a step; a script whose steps nobody sees runs until its time is over"""
     events: Sequence[Mapping[str, Any]] = ()
     rows: Sequence[Mapping[str, Any]] = ()
     """of metrics.csv"""
@@ -76,7 +78,7 @@ class Verdict:
 
 
 def judge_trial(seen: Seen) -> Verdict:
-    """Healthy is what ended by itself, at its length, with a loss that did not run away."""
+    """Healthy is what came to its end, or to that of its time where it has none, with a loss that did not run away."""
     pace, last = measure_pace(seen.rows), max((int(row["step"]) for row in seen.rows), default=None)
     failures = [event for event in seen.events if event.get("kind") == "failure" and not event.get("secondary")]
     incidents = [event["finding"] for event in seen.events if event.get("kind") == "incident" and event.get("finding")]
@@ -89,9 +91,9 @@ def judge_trial(seen: Seen) -> Verdict:
     still = [finding for finding in incidents if finding.get("kind") in _STILL]
     if still and seen.exit_code != 0:
         return Verdict("stalled", str(still[-1].get("what", "")), pace, last)
-    if seen.timed_out:
+    if seen.timed_out and seen.is_bounded:
         return Verdict("stalled", "it was not done in time", pace, last)
-    if seen.exit_code != 0:
+    if seen.exit_code != 0 and not seen.timed_out:
         status = "refused" if seen.exit_code in _REFUSED else "failed"
         return Verdict(status, _find_error(seen), pace, last)
     why = _find_divergence(seen)

@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import io
 import json
+import tarfile
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
+from rich.console import Console
 
+from paceline.bench.faults import matrix
 from paceline.bench.faults.catalogue import CATALOGUE
 from paceline.bench.faults.cell import Cell, draw_cell
-from paceline.bench.faults.matrix import Matrix, choose
+from paceline.bench.faults.matrix import Matrix, Wanted, build_slots, choose
 from paceline.bench.faults.notices import read_notices
+from paceline.bench.faults.page import show_matrix, summarize_matrix
 from paceline.bench.faults.score import confusion, score, summarize, summarize_all
+from paceline.cli.bench_faults import _conclude as conclude
 from paceline.diagnose.finding import KINDS
 from paceline.errors import OccupiedError, UsageError
+from paceline.sweep.trial import Slot
 
 
 def notice(kind: str, rank: int | None, time: float, **more: Any) -> dict[str, Any]:
@@ -77,6 +84,8 @@ def test_alarms_and_stacks() -> None:
     early = score(record("sigstop", notice("straggler", 0, 105, severity="warning"), notice("stopped", 1, 111)))
     assert (early.alarms, early.is_right) == (("straggler",), False)
     assert score(record("sigstop", notice("stopped", 1, 111, stacks=2))).stacks is False
+    for why, expected in (("it did not answer", False), ("stopped: …; py-spy is not installed (…)", True)):
+        assert score(record("sigstop", notice("stopped", 1, 111, stacks=2, missing=[[1, why]]))).stacks is expected
     assert score(record("sigstop", notice("stopped", 1, 111, stacks_s=6.0))).stacks is False
     quiet = record("clean", began=None, status="ended", exit_code=0)
     assert score(quiet).is_right
@@ -99,54 +108,130 @@ def test_the_figures() -> None:
     assert (whole["culprit_right"], whole["culprit_asked"], whole["clean"], whole["clean_with_alarm"]) == (1, 2, 1, 0)
     row = summarize(scores)[0]
     assert (row["fault"], row["runs"], row["latency"], row["latency_most"]) == ("sigstop", 2, 3.5, 6.0)
-    columns, matrix = confusion(scores)
-    assert columns == ["disk_full", "stall", "stopped", "nothing"]
-    assert matrix["sigstop"] == {"stopped": 1, "stall": 1}
+    assert confusion(scores)["sigstop"] == {"stopped": 1, "stall": 1}
+    assert confusion(scores)["clean"] == {"nothing": 1}
+    text = io.StringIO()
+    show_matrix(summarize_matrix(7, seen, asked=9), Console(file=text, width=160))
+    assert "4 of 9 cells; 3 faulty runs: 3 noticed, 2 in time" in text.getvalue()
+    assert "sigstop-001: rank 1 of 3, step 30: stall (forward): so" in text.getvalue()
 
 
-def test_a_matrix_goes_on_where_it_was_killed(tmp_path: Path) -> None:
-    run: list[str] = []
+def test_an_innocent_rank_that_is_accused_later() -> None:
+    right, late = notice("straggler", 1, 112, cause="data"), notice("straggler", 2, 113, severity="warning")
+    got = score(record("slow_data_25", right, late))
+    assert (got.culprit, got.accused) == (False, ("straggler",))
+    assert summarize_all([got])["straggler_alarms"] == 1
 
-    def run_cell(cell: Cell, place: Path) -> dict[str, Any]:
-        place.mkdir(parents=True)
-        if len(run) == 3:
-            raise KeyboardInterrupt
-        run.append(cell.name)
-        right = notice("stopped", cell.rank, 111, stacks=cell.nproc)
-        return record("sigstop", *([right] if cell.fault == "sigstop" else [])) | {"cell": cell.to_record()}
 
-    first = Matrix(tmp_path, None, 2, ["sigstop", "sigkill"], run_cell)
+class Pretended:
+    """Cells that are over at the second look; how many were under way at once."""
+
+    begun: ClassVar[list[str]] = []
+    under_way: ClassVar[list[int]] = []
+    alive: ClassVar[set[str]] = set()
+
+    def __init__(self, cell: Cell, place: Path, slot: Slot) -> None:
+        self.cell, self.place, self.slot, self.looks = cell, place, slot, 0
+        (place / "run").mkdir(parents=True)
+        (place / "run" / "events.jsonl").write_text("x" * 100_000 + "the end")
+        self.begun.append(cell.name)
+        self.alive.add(cell.name)
+        self.under_way.append(len(self.alive))
+
+    def look(self) -> dict[str, Any] | None:
+        self.looks += 1
+        if self.looks < 2:
+            return None
+        self.alive.discard(self.cell.name)
+        right = notice("stopped", self.cell.rank, 111, stacks=self.cell.nproc)
+        told = [right] if self.cell.fault == "sigstop" else []
+        return record(self.cell.fault, *told) | {"cell": self.cell.to_record()}
+
+    def end(self) -> None:
+        self.alive.discard(self.cell.name)
+
+
+@pytest.fixture
+def pretended(monkeypatch) -> type[Pretended]:
+    monkeypatch.setattr(matrix, "_LOOK_S", 0.0)
+    for seen in (Pretended.begun, Pretended.under_way, Pretended.alive):
+        seen.clear()
+    return Pretended
+
+
+@pytest.mark.parametrize("jobs", [1, 3])
+def test_a_matrix_goes_on_where_it_was_ended(tmp_path: Path, pretended: type[Pretended], jobs: int, capsys) -> None:
+    wanted, slots = Wanted(2, 3, ["sigstop", "sigkill", "clean"]), build_slots(jobs, 2, range(4))
+    first = Matrix(tmp_path, wanted, pretended)
     with pytest.raises(OccupiedError):
-        Matrix(tmp_path, None, 2, [], run_cell)
-    with pytest.raises(KeyboardInterrupt):
-        list(first.run())
+        Matrix(tmp_path, wanted, pretended)
+    seen = []
+    for each in first.run(slots, is_over=lambda: False):
+        seen.append(each)
+        if len(seen) == 2:  # of three, one is still under way
+            break
     first.close()
-    run.append("interrupted")
-    second = Matrix(tmp_path, None, 2, ["sigstop", "sigkill"], run_cell)
+    assert pretended.alive == set()
+    assert max(pretended.under_way) == jobs
+    lines = (tmp_path / "ledger.jsonl").read_text().splitlines()
+    assert [json.loads(line)["cell"] for line in lines] == [each["cell"] for each in seen]
+    second = Matrix(tmp_path, wanted, pretended)
     assert second.seed == first.seed
-    assert len(second.missing()) == 1
-    assert len(list(second.run())) == 1
-    assert len(second.records()) == 4
-    assert {path.name for path in (tmp_path / "cells").iterdir()} == {"sigkill-001", "sigkill-002"}  # not understood
+    assert second.cells == first.cells
+    assert len(second.cells) == 2 + 2 + 3
+    assert len(second.missing()) == 5
+    assert len(list(second.run(slots, is_over=lambda: True))) == 0
+    assert len(list(second.run(slots, is_over=lambda: False))) == 5
+    assert len(second.records()) == 7
+    unclear = {"sigkill-001", "sigkill-002", "clean-001", "clean-002", "clean-003"}  # nobody pretended them to be right
+    assert {path.name for path in (tmp_path / "cells").iterdir()} == set(second.wrong()) == unclear
+    conclude(second, False, True)
+    assert json.loads(capsys.readouterr().out) == json.loads((tmp_path / "summary.json").read_text())
+    assert "7 of 7 cells" in (tmp_path / "summary.txt").read_text()
+    with tarfile.open(tmp_path / "wrong.tar.gz") as archive:
+        names = archive.getnames()
+        events = archive.extractfile("sigkill-001/run/events.jsonl")
+        assert events is not None
+        text = events.read()
+    assert "clean-003/record.json" in names
+    assert len(text) == 1 << 15
+    assert text.endswith(b"the end")
     second.close()
     with pytest.raises(UsageError, match="begun with"):
-        Matrix(tmp_path, first.seed + 1, 2, [], run_cell)
+        Matrix(tmp_path, Wanted(2, 3, (), first.seed + 1), pretended)
+
+
+def test_cells_have_as_many_cores_whatever_runs_beside_them() -> None:
+    assert [slot.cores for slot in build_slots(3, 2, range(6))] == [{0, 1}, {2, 3}, {4, 5}]
+    assert [slot.cores for slot in build_slots(2, 2, [0, 1])] == [{0, 1}, {0, 1}]
+
+
+def test_long_cells_begin_first(tmp_path: Path) -> None:
+    whole = Matrix(tmp_path, Wanted(2, 3, seed=1))
+    whole.close()
+    half = 5 + len(CATALOGUE)
+    assert {cell.what.answer for cell in whole.cells[:5]} == {None}  # what there is more of
+    for cells in (whole.cells[5:half], whole.cells[half:]):
+        seconds = [cell.what.seconds for cell in cells]
+        assert seconds == sorted(seconds, reverse=True)
+        assert seconds[0] > seconds[-1]
 
 
 def test_results_of_other_code_do_not_count(tmp_path: Path) -> None:
-    matrix = Matrix(tmp_path, 5, 1, ["sigstop"])
-    matrix.close()
+    wanted = Wanted(1, 1, ["sigstop"], 5)
+    Matrix(tmp_path, wanted).close()
     line = record("sigstop", notice("stopped", 1, 111)) | {"seed": 5, "code": "another"}
     (tmp_path / "ledger.jsonl").write_text(json.dumps(line) + "\n")
-    matrix = Matrix(tmp_path, None, 1, ["sigstop"])
-    assert (len(matrix.missing()), matrix.num_foreign) == (1, 1)
-    matrix.close()
+    whole = Matrix(tmp_path, wanted)
+    assert (len(whole.missing()), whole.num_foreign) == (1, 1)
+    whole.close()
 
 
 def test_words_choose_faults() -> None:
     assert choose([]) == list(CATALOGUE)
     assert choose(["loop"]) == ["loop_data", "loop_forward", "loop_backward"]
     assert choose(["clean"]) == ["clean"]
+    assert len(choose(["clean_"])) == 4
     with pytest.raises(UsageError, match="no fault 'sigstp'"):
         choose(["sigstp"])
 
@@ -167,6 +252,9 @@ def test_notices_are_read_from_everywhere(tmp_path: Path) -> None:
     }
     report = {"noticed": 50.0, "finding": found, "stacks": {"missing": {"1": "stopped"}}}
     (stacks.parent / "report.json").write_text(json.dumps(report))
+    torn = root / "incidents" / "0002-stall-rank1" / "report.json"
+    torn.parent.mkdir()
+    torn.write_text('{"noticed": 5')
     events = [
         {"kind": "finding", "time": 40.0, "finding": found | {"kind": "straggler", "severity": "warning"}},
         {"kind": "incident", "time": 51.0, "finding": found},
@@ -186,7 +274,7 @@ def test_notices_are_read_from_everywhere(tmp_path: Path) -> None:
         ("stall", 1, "incident"),
         ("not_finite", 2, "failure"),
     ]
-    assert (seen[1].stacks, seen[1].missing) == (1, (1,))
+    assert (seen[1].stacks, seen[1].missing) == (1, ((1, "stopped"),))
     (spare / "run").mkdir(parents=True)
     only = read_notices(tmp_path / "nothing", spare, "run x\nStorageError: the disk is full\n  where: …", 99.0)
     assert [(each.kind, each.by) for each in only] == [("disk_full", "verdict")]

@@ -152,9 +152,10 @@ def test_low_throughput_takes_ten_percent_more(tmp_path: Path) -> None:
 
 
 def test_a_script_of_ones_own_has_other_knobs(tmp_path: Path) -> None:
-    config = tmp_path / "script.yaml"
+    config, script = tmp_path / "script.yaml", tmp_path / "train.py"
+    script.touch()
     config.write_text(
-        "recipe: command\ncommand:\n  argv: [python, train.py, '--workers={params.workers}']\n  params: {workers: 2}\n"
+        f"recipe: command\ncommand:\n  argv: [python, {script}, '--workers={{params.workers}}']\n  params: {{workers: 2}}\n"
     )
     (tmp_path / "mine.yaml").write_text(
         "symptom: deadlock\nrungs:\n"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -14,6 +15,7 @@ from paceline.triage.ladder import Rung, load_ladder
 from paceline.triage.session import Options, Session
 from paceline.triage.subject import Subject, find_subject
 from paceline.triage.trials import Trials
+from paceline.triage.verdict import judge_trial
 
 EXAMPLE = Path(__file__).parent.parent / "data" / "run-v1"
 FLAGS = {"launch.gpus": ([], "a test")}
@@ -76,3 +78,17 @@ def test_another_length_cannot_go_on_from_a_checkpoint(root: Path) -> None:
     words = command(subject, {"data.max_length": 5}, "out_of_memory")
     assert words[words.index("--resume") + 1] == "never"
     assert "train.max_steps=30" in words
+
+
+@pytest.mark.parametrize(("metrics", "is_bounded"), [("{}", False), ("{step: 'step (\\d+)'}", True)])
+def test_a_script_whose_steps_nobody_sees_runs_until_its_time_is_over(
+    tmp_path: Path, metrics: str, is_bounded: bool
+) -> None:
+    (tmp_path / "train.py").touch()
+    config = tmp_path / "script.yaml"
+    config.write_text(f"recipe: command\ncommand:\n  argv: [python, {tmp_path / 'train.py'}]\n  metrics: {metrics}\n")
+    trials = Trials(find_subject(str(config), [], FLAGS), load_ladder("deadlock"), 30, tmp_path, OperatorSignals())
+    trial = SimpleNamespace(root=tmp_path / "trial", log=tmp_path / "trial.log")
+    seen = trials._see(trial.root, None, True, trial)
+    assert seen.is_bounded == is_bounded
+    assert judge_trial(seen).status == ("stalled" if is_bounded else "healthy")

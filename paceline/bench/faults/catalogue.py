@@ -51,6 +51,8 @@ class Fault:
     """`tmpfs`: the run has to lie on a small one"""
     length: int = 100_000
     """optimizer steps of the run; a clean one has to come to its end"""
+    seconds: float = 20.0
+    """what it takes, roughly: long ones begin first"""
 
 
 _PLACES = ("data", "forward", "backward")
@@ -72,10 +74,11 @@ def _build() -> list[Fault]:
         Fault("nan", {"kind": "nan"}, Answer(("not_finite",))),
         Fault(
             "memory",
-            {"kind": "memory", "mib": 4, "most_mib": 3000},
+            {"kind": "memory", "mib": 3, "most_mib": 4500},
             Answer(("memory_growth",)),
             limit_s=60.0,
             cap_s=90.0,
+            seconds=30.0,
         ),
         Fault("disk_full", {"kind": "disk_full"}, Answer(("disk_full",), names_rank=False), needs="tmpfs"),
         Fault(
@@ -98,6 +101,7 @@ def _build() -> list[Fault]:
                 limit_steps=50,
                 cap_s=60.0,
                 cap_steps=200,
+                seconds=25.0,
             )
             for place in _PLACES
         ]
@@ -110,6 +114,7 @@ def _build() -> list[Fault]:
                 limit_steps=50,
                 cap_s=60.0,
                 cap_steps=200,
+                seconds=25.0,
             )
         )
     everybody = {"rank": -1}
@@ -117,27 +122,38 @@ def _build() -> list[Fault]:
         Fault("clean", {"kind": "none"}, None, length=300),
         Fault(
             "clean_evaluation",
-            {"kind": "long_evaluation", "pause_s": 12.0, **everybody},
+            {"kind": "long_evaluation", "pause_s": 8.0, **everybody},
             None,
             ("evaluate.every_steps=60",),
-            length=180,
+            length=120,
+            seconds=35.0,
         ),
-        Fault("clean_compile", {"kind": "none"}, None, ("train.compile.enabled=true",), most_ranks=2, length=120),
+        Fault(
+            "clean_compile",
+            {"kind": "none"},
+            None,
+            ("train.compile.enabled=true", "model.blocks=1"),
+            most_ranks=2,
+            length=120,
+            seconds=60.0,
+        ),
         Fault(
             "clean_recompile",
             {"kind": "recompile", **everybody},
             None,
-            ("train.compile.enabled=true",),
+            ("train.compile.enabled=true", "model.blocks=1"),
             most_ranks=2,
             length=120,
+            seconds=100.0,
         ),
         Fault(
             "clean_checkpoint",
-            {"kind": "long_save", "pause_s": 2.0, **everybody},
+            {"kind": "long_save", "pause_s": 1.2, **everybody},
             None,
             ("evaluate.every_steps=null", "checkpoint.every_steps=60", "checkpoint.asynchronous=false"),
             steps=(1, 1),
-            length=180,
+            length=120,
+            seconds=35.0,
         ),
     ]
     return faults

@@ -5,6 +5,7 @@ read_notices(Path("cells/sigstop-001/run"), …)   -> [Notice("stopped", "sigsto
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -34,8 +35,8 @@ class Notice:
     step: int | None = None
     stacks: int = 0
     """of how many ranks there is a stack in the incident"""
-    missing: tuple[int, ...] = ()
-    """ranks of which there is none"""
+    missing: tuple[tuple[int, str], ...] = ()
+    """ranks of which there is none, and why"""
     stacks_s: float | None = None
     """from the notice to the last stack"""
 
@@ -43,7 +44,10 @@ class Notice:
 def read_notices(root: Path, spare: Path, console: str, ended: float) -> list[Notice]:
     """In the order of their times; `spare` is where incidents go that found no room in the run."""
     layout = RunLayout(root)
-    notices = [_from_incident(path) for parent in (root, spare) for path in sorted(parent.rglob("report.json"))]
+    notices = []
+    for path in [*layout.incidents.glob("*/report.json"), *spare.rglob("report.json")]:
+        with contextlib.suppress(OSError, ValueError, KeyError):  # torn, on a full disk
+            notices.append(_from_incident(path))
     events = read_records(layout.events) if layout.events.exists() else []
     for event in events:
         finding = event.get("finding")
@@ -53,7 +57,7 @@ def read_notices(root: Path, spare: Path, console: str, ended: float) -> list[No
             notices += _from_failure(event)
     if not any(notice.by in ("incident", "failure") for notice in notices):
         notices += _from_console(console, ended)
-    return sorted((notice for notice in notices if notice is not None), key=lambda notice: notice.time)
+    return sorted(notices, key=lambda notice: notice.time)
 
 
 def _from_incident(path: Path) -> Notice:
@@ -67,7 +71,7 @@ def _from_incident(path: Path) -> Notice:
             vars(notice)
             | {
                 "stacks": len(stacks),
-                "missing": tuple(sorted(int(rank) for rank in told.get("missing") or {})),
+                "missing": tuple(sorted((int(rank), str(why)) for rank, why in (told.get("missing") or {}).items())),
                 "stacks_s": round(last - notice.time, 3) if last is not None else None,
             }
         )

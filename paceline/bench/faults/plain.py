@@ -46,10 +46,12 @@ class Model(nn.Module):
 
 
 def save(model: nn.Module, root: Path, rank: int) -> None:
-    with open(root / f"rank_{rank}.pt", "wb") as file:
+    part = root / f"rank_{rank}.part"
+    with open(part, "wb") as file:
         torch.save(model.state_dict(), file)
         file.flush()
         os.fsync(file.fileno())
+    os.replace(part, root / f"rank_{rank}.pt")  # the old one stays until the new one is whole
     dist.barrier()
 
 

@@ -1,6 +1,9 @@
-"""Runs one cell: `paceline train` with the injector in its ranks, watched until something is noticed, then ended with everything it started.
+"""A cell under way: its processes on their cores, its small disk where it needs one, looked at now and then, and ended with everything it started.
 
-run_cell(cell, Path("matrix/cells"))   -> {"cell": {…}, "began": 1794767000.1, "notices": […], "status": "run", …}
+    running = WatchedRun(cell, Path("matrix/cells/sigstop-001"), slot)
+    while (record := running.look()) is None: time.sleep(0.2)
+
+What is started, and when it is over, says `watched.py` (under `paceline train`) or `plainly.py` (under a plain torchrun).
 """
 
 from __future__ import annotations
@@ -8,132 +11,116 @@ from __future__ import annotations
 import contextlib
 import os
 import subprocess
-import sys
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from paceline.bench.faults.catalogue import Fault
 from paceline.bench.faults.cell import Cell
-from paceline.bench.faults.notices import Notice, read_notices
 from paceline.errors import UsageError
 from paceline.files import read_records
 from paceline.sweep.trial import Slot, Trial
-from paceline.telemetry.reader import read_run
 
 INJECTED = Path(__file__).with_name("injected")
-_SETTINGS = (
-    "launch.gpus=[]",
-    "data.users=1500",
-    "data.items=300",
-    "data.events_per_user=20",
-    "data.max_length=24",
-    "model.width=32",
-    "train.global_batch=96",
-    "train.epochs=null",
-    "train.schedule.kind=constant",
-    "telemetry.log_every=5",
-    "telemetry.tensorboard=false",
-    "evaluate.every_epochs=null",
-    "evaluate.every_steps=40",
-    "evaluate.max_samples=200",
-    "checkpoint.every_epochs=null",
-    "checkpoint.every_steps=50",
-)
-"""Steps of 20 to 50 ms on 2 to 4 ranks that share two cores, with evaluations and checkpoints now and then."""
-_START_S = 180.0
+START_S = 180.0
 """until the fault has begun: start-up and the steps before it"""
-_SETTLE_S = 2.0
-"""after what was expected has been noticed: whoever else is accused shows until then"""
-_CLEAN_S = 420.0
+IMPOSSIBLE = "impossible"
+"""the status of a cell that this machine does not allow"""
+_ENVIRONMENT = {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
+"""A cell is the same on any machine: a thread per rank, and no GPU."""
 
 
-def run_cell(cell: Cell, place: Path) -> dict[str, Any]:
-    """Everything that is known of the cell afterwards; its directory is new."""
-    fault, root = cell.what, place / "run"
-    place.mkdir(parents=True)
-    log, console, spare = place / "fault.jsonl", place / "console.log", place / "tmp"
-    spare.mkdir()
-    with small_disk(place / "small", wanted=fault.needs == "tmpfs") as room:
-        root = root if room is None else room / "run"
-        fill = None if room is None else room / "filled"
-        words = {"FAULT": cell.wish(log, fill), "PYTHONPATH": _path(), "TMPDIR": str(spare)}
-        command = ["env", *(f"{name}={value}" for name, value in words.items()), *_command(cell, root)]
-        trial = Trial(command, root, console, f"fault-{os.getpid()}-{cell.name}", Slot(0))
+class Running(ABC):
+    """A cell that was started; its directory is new."""
+
+    def __init__(self, cell: Cell, place: Path, slot: Slot) -> None:
+        self.cell = cell
+        self.slot = slot
+        self.place = place
+        place.mkdir(parents=True)
+        self.log, self.console, self.spare = place / "fault.jsonl", place / "console.log", place / "tmp"
+        self.spare.mkdir()
+        self._disk = contextlib.ExitStack()
+        self._refusal = ""
+        self._trial: Trial | None = None
         try:
-            status = _follow(trial, cell, log, spare)
-        finally:
-            left = trial.kill_all()
+            self.room = self._disk.enter_context(small_disk(place / "small", wanted=cell.what.needs == "tmpfs"))
+        except UsageError as error:
+            self._refusal = error.problems[0].what
+            return
+        self.root = self._find_root()
+        words = self.environment() | _ENVIRONMENT | {"TMPDIR": str(self.spare)}
+        command = ["env", *(f"{name}={value}" for name, value in words.items()), *self.command()]
+        try:
+            self._trial = Trial(command, self.root, self.console, f"fault-{os.getpid()}-{cell.name}", slot)
+        except BaseException:
+            self._disk.close()
+            raise
+
+    @abstractmethod
+    def command(self) -> list[str]:
+        """What is started."""
+
+    @abstractmethod
+    def environment(self) -> dict[str, str]:
+        """What it is started with."""
+
+    @abstractmethod
+    def judge(self, trial: Trial) -> str | None:
+        """Why it is over, while it still runs; None: it is not."""
+
+    @abstractmethod
+    def report(self, trial: Trial, exit_code: int | None) -> dict[str, Any]:
+        """What is known when nothing of it runs any more, and its disk is still there; no exit code: we ended it."""
+
+    def look(self) -> dict[str, Any] | None:
+        """Everything that is known of the cell, once it is over."""
+        trial = self._trial
+        if trial is None:
+            known = {"cell": self.cell.to_record(), "status": IMPOSSIBLE, "began": None, "exit_code": None}
+            return known | {"notices": [], "pace": [], "tail": [self._refusal], "noticed_s": None, "rank": None}
+        status = "ended" if trial.poll() is not None else self.judge(trial)
+        if status is None:
+            return None
+        exit_code = trial.poll()
+        left = trial.kill_all()
         ended = trial.ended or time.time()
-        notices = read_notices(root, spare, read_text(console), ended)
-        began = find_began(log)
-        return {
-            "cell": cell.to_record(),
+        began = find_began(self.log)
+        common: dict[str, Any] = {
+            "cell": self.cell.to_record(),
             "status": status,
-            "exit_code": trial.poll(),
-            "began": began.get("time") if began else None,
+            "exit_code": exit_code,
+            "began": began["time"] if began is not None else None,
             "injected": began,
             "ended": ended,
             "seconds": round(ended - trial.began, 2),
-            "notices": [asdict(notice) for notice in notices],
-            "pace": _pace(root),
             "left": left,
-            "tail": read_text(console).splitlines()[-4:],
+            "tail": read_text(self.console).splitlines()[-4:],
         }
+        try:
+            return common | self.report(trial, exit_code)
+        finally:
+            self._disk.close()
 
+    def end(self) -> None:
+        """For whoever does not want to wait for it."""
+        if self._trial is not None:
+            self._trial.kill_all()
+        self._disk.close()
 
-def _command(cell: Cell, root: Path) -> list[str]:
-    words = [f"run.seed={cell.seed % 2**31}", f"train.max_steps={cell.what.length}"]
-    given = {word.partition("=")[0] for word in cell.what.settings}
-    base = [word for word in _SETTINGS if word.partition("=")[0] not in given]
-    rest = ["--nproc", str(cell.nproc), "--out", str(root), "--resume", "never"]
-    return [sys.executable, "-m", "paceline", "train", "sasrec", *base, *cell.what.settings, *words, *rest]
+    def _find_root(self) -> Path:
+        """Where the training writes: on the small disk, if there is one."""
+        return (self.room or self.place) / "run"
 
-
-def _path() -> str:
-    return os.pathsep.join(filter(None, [str(INJECTED), os.environ.get("PYTHONPATH")]))
-
-
-def _follow(trial: Trial, cell: Cell, log: Path, spare: Path) -> str:
-    """Until it ended (`ended`), all that is wanted was seen (`noticed`), or it took too long (`capped`, `not begun`)."""
-    fault, seen_at = cell.what, None
-    limit_s = _CLEAN_S if fault.answer is None else _START_S
-    while trial.poll() is None:
-        time.sleep(0.25)
-        trial.look()
-        began = find_began(log)
-        now = time.time()
-        if fault.answer is None or began is None:
-            if trial.age_s > limit_s:
-                return "capped" if fault.answer is None else "not begun"
-            continue
-        notices = read_notices(trial.root, spare, "", now)
-        if seen_at is None and any(is_expected(fault, notice, began["time"]) for notice in notices):
-            seen_at = time.monotonic()
-        if seen_at is not None and time.monotonic() - seen_at > _SETTLE_S:
-            return "noticed"
-        steps = (trial.step or 0) - cell.step
-        if now - began["time"] > fault.cap_s or (fault.cap_steps is not None and steps > fault.cap_steps):
-            return "capped"
-    return "ended"
-
-
-def is_expected(fault: Fault, notice: Notice, began: float) -> bool:
-    return fault.answer is not None and notice.time >= began and notice.kind in fault.answer.kinds
+    @property
+    def fill(self) -> Path | None:
+        return None if self.room is None else self.room / "filled"
 
 
 def find_began(log: Path) -> dict[str, Any] | None:
     records = read_records(log) if log.exists() else []
     return next((record for record in records if record.get("event") == "began"), None)
-
-
-def _pace(root: Path) -> list[tuple[int, float]]:
-    """(step, when) of what was logged: which step a moment belongs to."""
-    with contextlib.suppress(UsageError, OSError):
-        return [(int(row["step"]), float(row["time"])) for row in read_run(root).metrics]
-    return []
 
 
 def read_text(path: Path) -> str:
@@ -154,4 +141,10 @@ def small_disk(place: Path, *, wanted: bool) -> Iterator[Path | None]:
     try:
         yield place
     finally:
-        subprocess.run(["umount", str(place)], check=True)
+        unmount(place)
+
+
+def unmount(place: Path) -> None:
+    """At once, or, where somebody still looks at it, as soon as he is gone."""
+    if subprocess.run(["umount", str(place)], capture_output=True, check=False).returncode:
+        subprocess.run(["umount", "--lazy", str(place)], check=True)

@@ -1,6 +1,6 @@
 """What the records of cells come to: pure, records in, rows out.
 
-score(record)      -> Score(fault="sigstop", is_noticed=True, latency_s=1.2, culprit=True, cause=True, alarms=0, …)
+score(record)      -> Score(fault="sigstop", is_noticed=True, latency_s=1.2, culprit=True, cause=True, alarms=(), …)
 summarize(scores)  -> one row per fault;   confusion(scores) -> fault × what was said first
 """
 
@@ -42,6 +42,8 @@ class Score:
     cause: bool = False
     alarms: tuple[str, ...] = ()
     """loud notices of which there was no reason: before the fault began, or in a clean run"""
+    accused: tuple[str, ...] = ()
+    """kinds of loud notices after it began that name another rank"""
     stacks: bool | None = None
     """everybody's, in time; None: there was no hang to take them in"""
     why: str = ""
@@ -81,7 +83,7 @@ def score(record: Mapping[str, Any]) -> Score:
     culprit = None
     if fault.answer.names_rank:
         culprit = told["rank"] == cell["rank"] and not wrong
-    cause = is_understood(fault, told)
+    cause, stacks = is_understood(fault, told), _has_stacks(told, cell["nproc"])
     return Score(
         fault=fault.name,
         cell=name,
@@ -95,8 +97,9 @@ def score(record: Mapping[str, Any]) -> Score:
         culprit=culprit,
         cause=cause,
         alarms=alarms,
-        stacks=_has_stacks(told, cell["nproc"]),
-        why=_explain(cell, told, culprit, cause, wrong),
+        accused=tuple(notice["kind"] for notice in after if _accuses_another(notice, cell["rank"])),
+        stacks=stacks,
+        why=_explain(cell, told, (culprit is not False) and cause, stacks, wrong),
     )
 
 
@@ -130,7 +133,7 @@ def summarize_all(scores: Sequence[Score]) -> dict[str, Any]:
         "cause_right": sum(each.cause for each in faulty),
         "clean": len(clean),
         "clean_with_alarm": sum(bool(each.alarms) for each in clean),
-        "straggler_alarms": sum("straggler" in each.alarms for each in scores if each.is_valid),
+        "straggler_alarms": sum("straggler" in (*each.alarms, *each.accused) for each in scores if each.is_valid),
         "alarms_before": sum(bool(each.alarms) for each in faulty),
         "stacks_right": sum(each.stacks is True for each in with_stacks),
         "stacks_asked": len(with_stacks),
@@ -138,15 +141,13 @@ def summarize_all(scores: Sequence[Score]) -> dict[str, Any]:
     }
 
 
-def confusion(scores: Iterable[Score]) -> tuple[list[str], dict[str, Counter[str]]]:
-    """(what was ever said, fault -> how often each was said first)."""
+def confusion(scores: Iterable[Score]) -> dict[str, Counter[str]]:
+    """fault -> how often each kind was said first."""
     rows: dict[str, Counter[str]] = {name: Counter() for name in CATALOGUE}
     for each in scores:
         if each.is_valid:
             rows[each.fault][each.said] += 1
-    said = {kind for counts in rows.values() for kind in counts}
-    columns = [*sorted(said - {NOTHING}), *([NOTHING] if NOTHING in said else [])]
-    return columns, {name: counts for name, counts in rows.items() if counts}
+    return {name: counts for name, counts in rows.items() if counts}
 
 
 def _row(name: str, found: list[Score]) -> dict[str, Any]:
@@ -176,13 +177,15 @@ def _row(name: str, found: list[Score]) -> dict[str, Any]:
 
 
 def _accuses_another(notice: Mapping[str, Any], rank: int) -> bool:
-    return notice["severity"] == "critical" and notice["rank"] is not None and notice["rank"] != rank
+    return notice["rank"] is not None and notice["rank"] != rank
 
 
 def _has_stacks(notice: Mapping[str, Any], nproc: int) -> bool | None:
     if notice["kind"] not in _HANGS or notice["by"] != "incident":
         return None
-    return notice["stacks"] == nproc and notice["stacks_s"] is not None and notice["stacks_s"] <= STACKS_S
+    # A stopped process answers nobody; without py-spy its stack cannot be had, and the incident says so.
+    beyond = sum("py-spy is not installed" in why for _, why in notice["missing"])
+    return notice["stacks"] + beyond == nproc and notice["stacks_s"] is not None and notice["stacks_s"] <= STACKS_S
 
 
 def _step_at(pace: Sequence[Sequence[float]], moment: float) -> float:
@@ -205,14 +208,18 @@ def _blank(fault: Fault) -> bool | None:
 def _explain(
     cell: Mapping[str, Any],
     told: Mapping[str, Any],
-    culprit: bool | None,
-    cause: bool,
+    is_understood: bool,
+    stacks: bool | None,
     wrong: Sequence[Mapping[str, Any]],
 ) -> str:
-    if culprit is not False and cause:
-        return ""
-    others = "".join(f"; and {notice['kind']} of rank {notice['rank']}" for notice in wrong)
-    return f"rank {cell['rank']} of {cell['nproc']}, step {cell['step']}: {told['kind']} ({told['cause']}): {told['what']}{others}"
+    words = []
+    if not is_understood:
+        others = "".join(f"; and {notice['kind']} of rank {notice['rank']}" for notice in wrong)
+        where = f"rank {cell['rank']} of {cell['nproc']}, step {cell['step']}"
+        words.append(f"{where}: {told['kind']} ({told['cause']}): {told['what']}{others}")
+    if stacks is False:
+        words.append(f"stacks of {told['stacks']} of {cell['nproc']} ranks, {told['stacks_s']} s after the notice")
+    return "; ".join(words)
 
 
 def _last_words(record: Mapping[str, Any]) -> str:

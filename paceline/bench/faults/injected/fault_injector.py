@@ -9,7 +9,6 @@ them), once: whoever finds "began" in the log already, a restarted run, is left 
 
 from __future__ import annotations
 
-import importlib
 import json
 import os
 import signal
@@ -146,17 +145,27 @@ def _send(fault: Fault, number: int) -> None:
 
 
 def _throttle(fault: Fault) -> None:
-    """Another process takes CPU time away from this one, by a quota where control groups allow it, else by stopping it in turns."""
+    """Another process takes CPU time away from this one; it says when it has begun, and how."""
     if fault.step != int(fault.wish["step"]):
         return
-    throttle = importlib.import_module("fault_throttle")  # beside this file, which is no package for whoever suffers
-    by = "quota" if fault.wish.get("by") != "signals" and throttle.find_cpu_group() is not None else "signals"
-    # A quota counts against what the rank used: where ranks share cores, that is less than one.
-    limit = (fault.cores if by == "quota" else 1.0) / (1 + float(fault.wish["share"]))
-    words = [sys.executable, str(throttle.__file__), by, str(os.getpid()), repr(limit)]
+    words = [str(os.getpid()), str(fault.wish["share"]), repr(fault.cores), str(fault.wish.get("by", ""))]
+    throttle = Path(__file__).with_name("fault_throttle.py")
     # It carries no mark of the run and is in no group of its own: whoever ends the run must not leave the control group behind.
-    subprocess.Popen(words, env={}, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, start_new_session=True)
-    fault.begin(by=by, limit=limit, cores=fault.cores, step_ms=1e3 * fault.step_s)
+    process = subprocess.Popen(
+        [sys.executable, str(throttle), *words],
+        env={},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+
+    def tell() -> None:
+        assert process.stdout is not None
+        by, limit = process.stdout.readline().split()
+        fault.begin(by=by, limit=float(limit), cores=fault.cores, step_ms=1e3 * fault.step_s)
+
+    threading.Thread(target=tell, daemon=True).start()
 
 
 def _grow(fault: Fault) -> None:

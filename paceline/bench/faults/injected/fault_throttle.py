@@ -1,6 +1,8 @@
 """Takes CPU time away from a process, from outside: started by the rank that is to suffer, and gone when that has gone.
 
-python fault_throttle.py quota|signals PID LIMIT      LIMIT: cores that it may keep busy, or the share of the time that it may run
+    python fault_throttle.py PID SHARE CORES [signals]      SHARE: 0.25 makes it take a quarter longer; CORES: that it keeps busy now
+
+By a CPU quota where control groups allow one, else by stopping it in turns. Prints which, and the limit, once it has begun.
 """
 
 from __future__ import annotations
@@ -11,35 +13,33 @@ import sys
 import time
 from pathlib import Path
 
+ROOTS = (Path("/sys/fs/cgroup/cpu"), Path("/sys/fs/cgroup"))
 
-def find_cpu_group() -> Path | None:
-    """Where a control group with a CPU quota can be made; None: nowhere."""
-    for root in (Path("/sys/fs/cgroup/cpu"), Path("/sys/fs/cgroup")):
-        group = root / f"fault-{os.getpid()}"
+
+def begin_quota(pid: int, limit: float, period_us: int = 10_000) -> Path | None:
+    """The group in which the process may keep so many cores busy, all its threads together; None: nowhere can one be made."""
+    quota_us = max(1000, round(limit * period_us))  # the least that there is
+    for root in ROOTS:
+        group = root / f"fault-{pid}"
         try:
             group.mkdir()
         except OSError:
             continue
-        has_quota = (group / "cpu.cfs_quota_us").exists() or (group / "cpu.max").exists()
-        group.rmdir()
-        if has_quota:
-            return root
+        try:
+            if (group / "cpu.cfs_quota_us").exists():
+                (group / "cpu.cfs_period_us").write_text(str(period_us))
+                (group / "cpu.cfs_quota_us").write_text(str(quota_us))
+            else:
+                (group / "cpu.max").write_text(f"{quota_us} {period_us}")  # not there where the controller is not on
+            (group / "cgroup.procs").write_text(str(pid))
+            return group
+        except OSError:
+            group.rmdir()
     return None
 
 
-def limit_by_quota(pid: int, limit: float, period_us: int = 10_000) -> None:
-    """Until the process has gone; its threads have so much of a core together."""
-    root = find_cpu_group()
-    assert root is not None
-    group = root / f"fault-{pid}"
-    group.mkdir(exist_ok=True)
-    quota_us = max(1000, round(limit * period_us))  # the least that there is
-    if (group / "cpu.cfs_quota_us").exists():
-        (group / "cpu.cfs_period_us").write_text(str(period_us))
-        (group / "cpu.cfs_quota_us").write_text(str(quota_us))
-    else:
-        (group / "cpu.max").write_text(f"{quota_us} {period_us}")
-    (group / "cgroup.procs").write_text(str(pid))
+def hold_quota(pid: int, group: Path) -> None:
+    """Until the process has gone."""
     while os.getppid() == pid:
         time.sleep(0.1)
     for _ in range(50):
@@ -50,14 +50,27 @@ def limit_by_quota(pid: int, limit: float, period_us: int = 10_000) -> None:
             time.sleep(0.1)
 
 
-def limit_by_signals(pid: int, limit: float, period_s: float = 0.02) -> None:
+def stop_in_turns(pid: int, limit: float, period_s: float = 0.02) -> None:
     """Until the process has gone, which is our parent, and nobody else can have its pid before that."""
     while os.getppid() == pid:
         os.kill(pid, signal.SIGSTOP)
         time.sleep((1 - limit) * period_s)
+        if os.getppid() != pid:  # killed meanwhile
+            return
         os.kill(pid, signal.SIGCONT)
         time.sleep(limit * period_s)
 
 
+def main(pid: int, share: float, cores: float, *, by_signals: bool) -> None:
+    # Against what the rank used: where ranks share cores, that is less than one, and a limit above it would take nothing away.
+    limit = cores / (1 + share)
+    group = None if by_signals else begin_quota(pid, limit)
+    print("signals" if group is None else "quota", limit, flush=True)
+    if group is None:
+        stop_in_turns(pid, min(limit, 0.95))
+    else:
+        hold_quota(pid, group)
+
+
 if __name__ == "__main__":
-    {"quota": limit_by_quota, "signals": limit_by_signals}[sys.argv[1]](int(sys.argv[2]), float(sys.argv[3]))
+    main(int(sys.argv[1]), float(sys.argv[2]), float(sys.argv[3]), by_signals="signals" in sys.argv[4:])
