@@ -7,6 +7,7 @@
     │   ├── CheckpointError    2   a checkpoint that is damaged, or of another run
     │   └── OccupiedError      2   a run directory that belongs to another run, or to one that is still alive
     ├── PreflightError         3   a machine on which training would certainly break
+    ├── HaltedError            5   a run that its supervisor ended, because it stood still or made nothing worth keeping
     ├── GateError              6   results that are not what a gate or an acceptance criterion asks for
     ├── StorageError           4   a disk that filled up, or became read-only, under a running job
     ├── NonFiniteError         4   a loss or gradient that is not a number
@@ -97,6 +98,10 @@ class PreflightError(PacelineError):
     exit_code = 3
 
 
+class HaltedError(PacelineError):
+    exit_code = 5
+
+
 class GateError(PacelineError):
     exit_code = 6
 
@@ -139,6 +144,7 @@ _BY_NAME: dict[str, type[PacelineError]] = {
         CheckpointError,
         OccupiedError,
         PreflightError,
+        HaltedError,
         GateError,
         StorageError,
         NonFiniteError,

@@ -52,7 +52,7 @@ class Cost:
         costs, default = self.told["direct_us"], Telemetry()
         per_row = (costs["row"] + costs["pulse"]) / default.log_every
         per_beat = costs["heartbeat"] * self.step_ms / (default.heartbeat_s * 1e3)
-        return float(_BEATS * costs["pulse"] + costs["borders"] + per_row + per_beat)
+        return float(_BEATS * costs["pulse"] + costs["borders"] + costs["wait"] + per_row + per_beat)
 
     def summary(self) -> dict[str, Any]:
         is_cpu = str(self.told["device"]).startswith("CPU")

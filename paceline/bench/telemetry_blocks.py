@@ -167,6 +167,8 @@ def measure_parts(trainer: Trainer, context: Context) -> dict[str, float]:
     timer.resume()
     costs = {"pulse": _time_us(lambda: pulse.beat(state.step, "forward"), 5000), "borders": _time_us(borders, 500)}
     timer.close_window()
+    # Per step; on a GPU one step of a window is read. A single rank waits for nobody.
+    costs["wait"] = _time_us(trainer._rank_times.see_step, 1000)
     rows_s, outcome = list[float](), Outcome(state.step, 1.0, 1.0, False, False, False, None)
     for _ in range(_ROWS):
         for _ in range(Telemetry().log_every):

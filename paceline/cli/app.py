@@ -27,6 +27,12 @@ COMMANDS: Table = {
     "sweep": ("paceline.cli.sweep", "Which configuration of a plan is the best one here, by measured trials."),
     "play": ("paceline.cli.play", "Run the phases of a playbook, each with a gate on its results."),
     "stop": ("paceline.cli.stop", "End a run: all ranks at one agreed step."),
+    "watch": (
+        "paceline.cli.watch",
+        "Where each rank of a running run is, and what is wrong; supervises it if nobody does.",
+    ),
+    "diagnose": ("paceline.cli.diagnose", "What is wrong with a run, the most likely cause first, and what to do."),
+    "triage": ("paceline.cli.triage", "The smallest change that cures a run, found by trials."),
     "evaluate": ("paceline.cli.evaluate", "Evaluate a trained model, and compare with what the run logged."),
     "export": ("paceline.cli.export", "Write a trained model as safetensors, with its configuration."),
     "recommend": ("paceline.cli.recommend", "What a trained model would show a user next."),

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING
 
 from paceline.cli.examining import examine_machine
@@ -19,12 +19,14 @@ from paceline.errors import PacelineError
 from paceline.launch.claim import Claim
 from paceline.launch.command import LAUNCH_MARK, agent_command, claimed_arguments, new_rendezvous_id
 from paceline.launch.warm import WarmAgent
+from paceline.telemetry.checkpoints import list_checkpoints
 from paceline.telemetry.events import EventLog
 from paceline.telemetry.stop_request import read_stop_request
 
 if TYPE_CHECKING:
     from paceline.launch.signals import OperatorSignals
     from paceline.launch.verdict import Verdict
+    from paceline.supervise.beside import SupervisorProcess
 
 
 def run_attempts(
@@ -32,7 +34,7 @@ def run_attempts(
 ) -> tuple[Claim, Verdict]:
     """Trains until an attempt ends that is not followed by another; its claim is not finished yet."""
     limit = plan.job.config.supervise.max_restarts
-    restarts = 0
+    restarts, reached = 0, -1
     while True:
         try:
             # Once: what was said of the machine is not said again by a restart.
@@ -43,6 +45,9 @@ def run_attempts(
             raise
         if restarts == limit or not _may_restart(claim, verdict, signals):
             return claim, verdict
+        gained, reached = _gained(claim, verdict, reached)
+        if restarts and not gained:
+            return claim, _give_up(verdict, restarts)
         restarts += 1
         try:
             claim.finish(verdict.state, verdict.reason, verdict.step, verdict.exit_code)
@@ -53,6 +58,24 @@ def run_attempts(
             events = EventLog(claim.layout.events, "launcher", claim.attempt)
             events.write("restart", why=verdict.reason, restart=restarts, of=limit)
             events.close()
+
+
+def _gained(claim: Claim, verdict: Verdict, reached: int) -> tuple[bool, int]:
+    """Whether another attempt may get further than this one, and how far all of them got, by their steps or by what they saved.
+
+    One that died before its first step says nothing about the next: only their number is bounded.
+    """
+    saved = [int(path.name.removeprefix("step_")) for path in list_checkpoints(claim.layout.checkpoints)[:1]]
+    now = max([verdict.step or 0, *saved])
+    return now > reached or not verdict.step, max(now, reached)
+
+
+def _give_up(verdict: Verdict, restarts: int) -> Verdict:
+    """The same end, with the reason why there is no other attempt."""
+    assert verdict.error is not None
+    problem = verdict.error.problems[0]
+    what = f"{problem.what}; not restarted again: restart {restarts} gained no step"
+    return replace(verdict, error=type(verdict.error)(what, problem.where, problem.do), is_restart_wanted=False)
 
 
 def _may_restart(claim: Claim, verdict: Verdict, signals: OperatorSignals) -> bool:
@@ -74,7 +97,8 @@ def _run_attempt(
         command = plan.job.recipe.foreign.start(claim.layout.root, claim.attempt)
     environment = plan.environment.apply(os.environ) | {LAUNCH_MARK: rendezvous_id}
     examine = functools.partial(examine_machine, plan, claim, environment) if is_first else None
-    session = Session(claim, command, environment, rendezvous_id, signals, warm, examine)
+    supervise = functools.partial(_supervise, plan, claim) if plan.job.config.supervise.enabled else None
+    session = Session(claim, command, environment, rendezvous_id, signals, warm, examine, supervise)
     try:
         from paceline.launch.progress import Progress, build_console
 
@@ -87,6 +111,14 @@ def _run_attempt(
     except BaseException:
         session.end()
         raise
+
+
+def _supervise(plan: LaunchPlan, claim: Claim) -> SupervisorProcess:
+    from paceline.supervise.beside import SupervisorProcess
+    from paceline.supervise.settings import settings_from
+
+    settings = settings_from(plan.job.config.supervise.model_dump())
+    return SupervisorProcess(claim.layout, claim.attempt, claim.pulses, settings)
 
 
 def _record_start(plan: LaunchPlan, claim: Claim, command: list[str]) -> None:

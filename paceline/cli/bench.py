@@ -7,6 +7,7 @@ from paceline.cli.arguments import Debug
 COMMANDS = {
     "startup": ("paceline.cli.bench_startup", "Time to the first step, against a bare torchrun script."),
     "telemetry": ("paceline.cli.bench_telemetry", "What telemetry costs a step, on against off."),
+    "supervision": ("paceline.cli.bench_supervision", "What a supervisor costs beside many ranks."),
     "checkpoint": ("paceline.cli.bench_checkpoint", "What an asynchronous save costs the training."),
     "loader": ("paceline.cli.bench_loader", "Whether the loader of a configuration keeps up with its steps."),
     "scaling": ("paceline.cli.bench_scaling", "Weak and strong efficiency over world sizes."),
@@ -14,6 +15,7 @@ COMMANDS = {
     "collective": ("paceline.cli.bench_collective", "All-reduce, all-gather and reduce-scatter by size."),
     "attention": ("paceline.cli.bench_attention", "Which attention runs, why not others, and their times."),
     "racing": ("paceline.cli.bench_racing", "Races against full grids, replayed on recorded sweeps."),
+    "faults": ("paceline.cli.bench_faults", "Faults planted into real runs: noticed, how fast, and who was named."),
     "sasrec": ("paceline.cli.bench_sasrec", "An epoch and an evaluation of SASRec, beside rivals."),
 }
 """as the table in app.py"""

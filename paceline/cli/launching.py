@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from paceline.cli.ending import describe_ending
 from paceline.cli.launch_plan import plan_launch
-from paceline.errors import PacelineError
+from paceline.errors import HaltedError, PacelineError
 from paceline.launch.claim import AlreadyFinished, Claim, claim_run
 from paceline.launch.origin import Wish
 from paceline.launch.warm import WarmAgent
@@ -53,7 +53,8 @@ def _conclude(claim: Claim, verdict: Verdict, debug: bool) -> int:
         if debug and verdict.traceback:
             print(verdict.traceback, file=sys.stderr)
         print(verdict.error.render(), file=sys.stderr)
-        if verdict.is_worth_restarting and list_checkpoints(claim.layout.checkpoints):
+        is_worth_it = verdict.is_worth_restarting or isinstance(verdict.error, HaltedError)
+        if is_worth_it and list_checkpoints(claim.layout.checkpoints):
             print("the same command goes on from the newest checkpoint; --max-restarts N does so by itself")
     elif verdict.state == "stopped":
         print(describe_ending(claim.layout, verdict.state, verdict.reason, verdict.step))

@@ -37,6 +37,7 @@ def check(config: RunConfig, origins: Mapping[str, str], facts: Facts) -> list[P
         *_check_attention(config, given),
         *_check_loader(config, given, facts),
         *_check_profile(config, given, facts),
+        *_check_supervision(config, given),
     ]
 
 
@@ -310,3 +311,13 @@ def _check_profile(config: RunConfig, given: _Given, facts: Facts) -> Iterator[P
 
 def _ranks(facts: Facts) -> str:
     return "1 rank" if facts.world_size == 1 else f"{facts.world_size} ranks"
+
+
+def _check_supervision(config: RunConfig, given: _Given) -> Iterator[Problem]:
+    supervise = config.supervise
+    if supervise.policy == "restart" and supervise.max_restarts == 0:
+        yield Problem(
+            "supervise.policy=restart cannot be combined with supervise.max_restarts=0: nothing would ever be restarted",
+            given.where("supervise.policy", "supervise.max_restarts"),
+            "set supervise.max_restarts=3, or supervise.policy=halt",
+        )

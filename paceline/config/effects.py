@@ -10,6 +10,8 @@ from collections.abc import Collection, Iterator
 from paceline.config.arithmetic import plan_length
 from paceline.config.sections import RunConfig, Train
 
+_PHASE_LIMITS = ("start_limit_s", "compile_limit_s", "evaluate_limit_s", "checkpoint_limit_s")
+
 
 def find_idle_length(train: Train, num_samples: int, given: Collection[str]) -> Iterator[tuple[str, str]]:
     """(key, reason) of the one of two given lengths that is never reached; the size of the data decides."""
@@ -54,6 +56,9 @@ def find_idle(config: RunConfig, given: Collection[str]) -> Iterator[tuple[str, 
             (f"data.{name}", "data.num_workers=0 loads in the training process")
             for name in ("prefetch", "pin_memory", "loader_timeout_s")
         ]
+    if not config.supervise.enabled:
+        names = ("policy", "stall_floor_s", "stall_factor", *_PHASE_LIMITS)
+        idle += [(f"supervise.{name}", "supervise.enabled=false") for name in names]
     if config.telemetry.profile.start_step is None:
         idle += [
             (f"telemetry.profile.{name}", "telemetry.profile.start_step is not set") for name in ("num_steps", "ranks")

@@ -269,8 +269,30 @@ class Checkpoint(Section):
 
 
 class Supervise(Section):
+    enabled: Bool = key(True, "Watch the ranks from a process beside them, and write incidents.")
+    policy: Literal["note", "halt", "restart"] = key(
+        "note",
+        "When the run stands still: note it; halt, by an agreed stop where ranks still advance, else by killing them; "
+        "or restart from the newest checkpoint.",
+    )
     max_restarts: int = key(
-        0, "How often a run whose rank died is brought back from its last checkpoint, in one command.", ge=0
+        0,
+        "How often a run whose rank died, or stood still, is brought back from its last checkpoint, in one command.",
+        ge=0,
+    )
+    stall_floor_s: float = key(
+        5,
+        "Seconds within which a stall is noticed, whatever the pace: who has not moved for four fifths of it in a step, or all of it else.",
+        gt=0,
+    )
+    stall_factor: float = key(
+        5, "A rank has stalled after this many times the 99th percentile of the phase it is in.", ge=1
+    )
+    start_limit_s: float = key(600, "Seconds that the start may take: there is no pace to go by.", gt=0)
+    compile_limit_s: float = key(1800, "Seconds that one compilation may take.", gt=0)
+    evaluate_limit_s: float = key(1200, "Seconds that the first evaluation may take; later ones go by the pace.", gt=0)
+    checkpoint_limit_s: float = key(
+        1200, "Seconds that the first checkpoint may take; later ones go by the pace.", gt=0
     )
 
 
@@ -323,5 +345,5 @@ class RunConfig(Section):
     evaluate: Evaluate = key(Evaluate(), "When and how to evaluate.")
     checkpoint: Checkpoint = key(Checkpoint(), "When to save, and what to keep.")
     telemetry: Telemetry = key(Telemetry(), "What is written about the run.")
-    supervise: Supervise = key(Supervise(), "What to do when a rank dies.")
+    supervise: Supervise = key(Supervise(), "Who watches the ranks, and what to do when they die or stand still.")
     stop: Stop = key(Stop(), "When to end early.")

@@ -38,8 +38,6 @@ class Compilation:
     """The compiled forward of one model on one rank."""
 
     def __init__(self, context: Context, model: torch.nn.Module, dynamic: bool) -> None:
-        from torch._dynamo.callback import callback_handler
-
         config = context.config.train.compile
         self._context = context
         self._pulse = context.pulse
@@ -66,8 +64,7 @@ class Compilation:
         self._has_compiled = False
         self._has_worked = False
         _configure(context.config)
-        callback_handler.register_start_callback(self._on_start)
-        callback_handler.register_end_callback(self._on_end)
+        self.announce()
         # Where nn.Module.compile puts it: names, state and wrappers stay as they are.
         model._compiled_call_impl = self._call
 
@@ -93,6 +90,14 @@ class Compilation:
             self._context.events.write("warning", what="nothing was compiled", why=why)
             self._context.events.choice("train.compile.enabled", True, False, why)
 
+    def announce(self) -> None:
+        """Has what compiles tell us of it: from the start, and again if torch._dynamo.reset() has forgotten that it should."""
+        from torch._dynamo.callback import callback_handler
+
+        if self._on_start not in callback_handler.start_callbacks:
+            callback_handler.register_start_callback(self._on_start)
+            callback_handler.register_end_callback(self._on_end)
+
     def has_worked(self) -> bool:
         """Whether anything was compiled, or tried to be, since this was last asked."""
         worked, self._has_worked = self._has_worked, False
@@ -116,8 +121,9 @@ class Compilation:
         """Takes the announcements back: another run in this process has its own."""
         from torch._dynamo.callback import callback_handler
 
-        callback_handler.remove_start_callback(self._on_start)
-        callback_handler.remove_end_callback(self._on_end)
+        with contextlib.suppress(ValueError):  # torch._dynamo.reset() has forgotten them already
+            callback_handler.remove_start_callback(self._on_start)
+            callback_handler.remove_end_callback(self._on_end)
 
     def _call(self, *args: Any, **kwargs: Any) -> Any:
         if self._is_paused or self._is_given_up or self._failure is not None:

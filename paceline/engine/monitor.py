@@ -35,6 +35,8 @@ class Monitor:
         self._units_logged = 0
         self._samples_logged = samples
         self._last: dict[str, Any] = {}
+        self._waits, self._waited_ms = 0, 0.0
+        """of the pulse, at the last heartbeat"""
         self._gpu: dict[str, Any] | None = None
         """as the heartbeat's thread read it last: the driver takes its time to answer, which is not the training's"""
         self._metrics: Table | None = None
@@ -156,5 +158,9 @@ class Monitor:
 
     def _beat(self) -> dict[str, Any]:
         beat = {"step": self._pulse.step, "phase": self._pulse.phase, **self._last}
+        waits, waited_ms = self._pulse.waits, self._pulse.waited_ms
+        if waits > self._waits:
+            beat["wait_ms"] = round((waited_ms - self._waited_ms) / (waits - self._waits), 4)
+            self._waits, self._waited_ms = waits, waited_ms
         self._gpu = gpu_reading(self._ranks.device)
         return beat | ({"gpu": self._gpu} if self._gpu else {})

@@ -1,6 +1,7 @@
-"""A rank's own times, one row per window, in a file of its own: timing/rank_00001.csv (telemetry.timing_ranks=all).
+"""How long a rank waits for the others, into its pulse; and with telemetry.timing_ranks=all its own times, one row per window, in a
+file of its own: timing/rank_00001.csv.
 
-No rank asks another for them. `wait_ms` is what tells a slow rank from those that wait for it: all of them take equally long over a
+No rank asks another for them. The wait is what tells a slow rank from those that wait for it: all of them take equally long over a
 step, and the slow one waits least.
 """
 
@@ -15,32 +16,43 @@ from paceline.telemetry.tables import TIMING_COLUMNS, Table
 
 
 class RankTimes:
-    """Writes them, where they are asked for; else does nothing."""
+    """Reads the waits of a run of several ranks; writes the table where it is asked for."""
 
     def __init__(self, context: Context, strategy: Strategy) -> None:
         config, ranks = context.config.telemetry, context.ranks
         self._attempt = context.attempt
         self._strategy = strategy
+        self._pulse = context.pulse
         self._waits_ms: list[float] = []
         self._last = -1
+        self._unread = 0
+        """steps since the last reading"""
+        # On a GPU each measured step makes the host wait for the device: one per window.
+        self._every = config.log_every if ranks.device.type == "cuda" else 1
+        self._is_known = ranks.world_size > 1 and strategy.watch_waits(self._every)
+        if self._is_known and ranks.device.type == "cpu":  # a host that waits for its GPU is no news
+            self._pulse.tell_own()
         self._table: Table | None = None
         if config.timing_ranks == "rank0" or ranks.world_size == 1:
             return
         self._table = Table(context.layout.timing(ranks.rank), TIMING_COLUMNS)
-        # On a GPU each reading makes the host wait for the device: one per window.
-        every = config.log_every if ranks.device.type == "cuda" else 1
-        known = strategy.watch_waits(every)
-        how = f"waits are read every {every} steps" if known else "this strategy does not tell how long a rank waits"
+        how = f"waits are read every {self._every} steps"
+        if not self._is_known:
+            how = "this strategy does not tell how long a rank waits"
         context.events.choice("telemetry.timing_ranks", "all", "all", f"a table per rank in timing/; {how}")
 
     def see_step(self) -> None:
         """After each step."""
-        if self._table is None:
+        self._unread += 1
+        if not self._is_known or self._unread < self._every:
             return
+        self._unread = 0
         reading = self._strategy.read_wait()
         if reading is not None and reading[0] != self._last:
             self._last = reading[0]
-            self._waits_ms.append(reading[1])
+            self._pulse.wait(reading[1])
+            if self._table is not None:
+                self._waits_ms.append(reading[1])
 
     def write(self, step: int, times: WindowTimes, *, is_untimed: bool) -> None:
         if self._table is None:

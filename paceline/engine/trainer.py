@@ -27,6 +27,7 @@ from paceline.engine.stop import STOP_REASONS
 from paceline.engine.strategies.base import Strategy
 from paceline.engine.timing import StepTimer, Window
 from paceline.errors import NonFiniteError
+from paceline.telemetry.compiling import CompileAnnouncer
 from paceline.workload import Objective, Workload
 
 
@@ -88,6 +89,10 @@ class Trainer:
         self._garbage = garbage
         self._profile = profile
         self._rank_times = rank_times
+        # What the configuration had compiled announces itself; a model may compile on its own.
+        self._announcer = CompileAnnouncer(context.pulse) if compilation is None else None
+        if self._announcer is not None:
+            self._announcer.register()
         self._judged_step = state.step
         saver.approve(state.step)
         self._overflows = 0
@@ -120,6 +125,8 @@ class Trainer:
         self._monitor.close()
         if self._compilation is not None:
             self._compilation.close()
+        if self._announcer is not None:
+            self._announcer.close()
         self._rank_times.close()
 
     def _train(self) -> Ending:
@@ -219,7 +226,10 @@ class Trainer:
         """The row of the steps since the last one, with the loss of this step; on a GPU it is written when the next step is under way."""
         self._pulse.beat(self.state.step, "log")
         is_untimed = self._profile.is_on
+        if self._announcer is not None:
+            self._announcer.register()
         if self._compilation is not None:
+            self._compilation.announce()
             self._compilation.give_up_together()
             is_untimed |= self._compilation.has_worked()
         window = self._timer.close_window()
@@ -288,7 +298,6 @@ class Trainer:
     def _save(self) -> None:
         """Counts as time of training, unless that has to wait for it."""
         self._write_row()
-        self._pulse.beat(self.state.step, "checkpoint")
         if not self._config.checkpoint.asynchronous:
             self._timer.pause()
         if self._config.checkpoint.enabled:

@@ -11,7 +11,6 @@ import contextlib
 import re
 import subprocess
 import threading
-import time
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -21,6 +20,7 @@ from typing import Any
 import psutil
 
 from paceline.launch.command import LAUNCH_MARK
+from paceline.launch.marked import end_found, is_alive
 from paceline.launch.warm import WarmAgent, start_process
 from paceline.telemetry.failure import parse_failure
 
@@ -78,24 +78,14 @@ class Agent:
         """The ranks that failed, as torchrun saw them, the first observed one first."""
         return parse_exits(list(self.tail))
 
-    def kill_all(self, timeout_s: float = 10.0) -> list[int]:
+    def kill_all(self) -> list[int]:
         """Ends the agent and everything it started, by pid, and waits; returns the pids that did not go."""
-        deadline = time.monotonic() + timeout_s
-        # Again until nothing is found: a process can start another one between the look and the signal.
-        while True:
-            members = self.members()
-            for process in members:
-                with contextlib.suppress(psutil.Error):
-                    process.kill()
-            self.poll()
-            if not members or time.monotonic() > deadline:
-                break
-            psutil.wait_procs(members, timeout=0.2)
+        left = end_found(self._members)
         self.wait(1.0)
         self._reader.join(timeout=2.0)
-        return [process.pid for process in members]
+        return left
 
-    def members(self) -> list[psutil.Process]:
+    def _members(self) -> list[psutil.Process]:
         """The agent, its descendants, and whatever carries its rendezvous id, wherever it was reparented to."""
         found: dict[int, psutil.Process] = {}
         with contextlib.suppress(psutil.Error):
@@ -108,7 +98,7 @@ class Agent:
                 environment = process.environ()
                 if self._rendezvous_id in (environment.get("TORCHELASTIC_RUN_ID"), environment.get(LAUNCH_MARK)):
                     found[process.pid] = process
-        return [process for process in found.values() if _is_alive(process)]
+        return [process for process in found.values() if is_alive(process)]
 
     def _listen(self, log: Path) -> None:
         assert self._process.stdout is not None
@@ -128,13 +118,6 @@ class Agent:
                     # A full disk must not stop us from reading: a pipe that nobody empties blocks the workers.
                     with contextlib.suppress(OSError):
                         file.write(line)
-
-
-def _is_alive(process: psutil.Process) -> bool:
-    try:
-        return bool(process.status() != psutil.STATUS_ZOMBIE)
-    except psutil.Error:
-        return False
 
 
 def parse_exits(lines: Sequence[str]) -> list[RankExit]:

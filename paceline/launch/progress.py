@@ -136,6 +136,8 @@ class Progress:
             self._on_resume(event)
         elif kind == "restart":
             self.say(f"restart {event['restart']} of {event['of']}: {event['why']}", "yellow")
+        elif kind in ("incident", "finding"):
+            self._on_finding(event)
         elif kind == "evaluation":
             self.say(self._describe_evaluation(event), "cyan")
         elif kind == "compile":
@@ -161,6 +163,16 @@ class Progress:
             return
         why = f"; {event['why']}" if event.get("why") else ""
         self.say(f"goes on from step {event['step']:,} ({where}){why}")
+
+    def _on_finding(self, event: Mapping[str, Any]) -> None:
+        finding, place, action = event["finding"], event.get("place"), event.get("action")
+        if action not in (None, "none"):  # the same incident again, now that something was done
+            words = {"asked": "asked all ranks to stop", "killed": "killed the ranks", "restarted": "killed the ranks"}
+            self.say(f"supervisor: {words.get(action, action)} ({place})", "yellow")
+            return
+        style = "red" if finding.get("severity") == "critical" else "yellow"
+        where = f"; see {place}/report.md" if place else ""
+        self.say(f"{finding['kind'].replace('_', ' ')}: {finding['what']}{where}", style)
 
     def _describe_evaluation(self, event: Mapping[str, Any]) -> str:
         metrics = "  ".join(f"{name} {_number(value)}" for name, value in event["metrics"].items())

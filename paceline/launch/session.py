@@ -9,7 +9,7 @@ import contextlib
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol
 
 from paceline.errors import PacelineError
 from paceline.files import read_records, write_json
@@ -26,6 +26,16 @@ if TYPE_CHECKING:
 _POLL_S = 0.1
 
 
+class Supervision(Protocol):
+    """Who watches the ranks from beside, as far as a session has to know."""
+
+    incidents: list[dict[str, Any]]
+
+    def check(self) -> None: ...
+
+    def close(self, *, is_hasty: bool = False) -> None: ...
+
+
 class Session:
     """A claimed run whose agent has been started."""
 
@@ -38,8 +48,11 @@ class Session:
         signals: OperatorSignals,
         warm: WarmAgent | None = None,
         examine: Callable[[], PacelineError | None] | None = None,
+        supervise: Callable[[], Supervision] | None = None,
     ) -> None:
-        """`examine` is called beside the start of the ranks, which takes longer; the error it finds ends the attempt."""
+        """`examine` is called beside the start of the ranks, which takes longer; the error it finds ends the attempt.
+
+        `supervise` starts somebody to watch the ranks, when they are on their way."""
         self._claim = claim
         self._environment = environment
         self._signals = signals
@@ -48,6 +61,7 @@ class Session:
         self._agent = Agent(command, environment, claim.layout.launcher_log, rendezvous_id, warm)
         self._record = threading.Thread(target=self._write_record, name="env-record", daemon=True)
         self._record.start()
+        self._supervision = supervise() if supervise is not None else None
         self._refusal: PacelineError | None = None
         self._examine = examine
         self._examination = threading.Thread(target=self._look, name="preflight", daemon=True)
@@ -58,6 +72,8 @@ class Session:
         try:
             while self._agent.poll() is None and not self._killed and self._refusal is None:
                 self._pass_on(progress)
+                if self._supervision is not None:
+                    self._supervision.check()
                 progress.poll()
                 time.sleep(_POLL_S)
         finally:
@@ -71,6 +87,9 @@ class Session:
 
     def end(self) -> list[int]:
         """Ends every process of the attempt; returns the pids that did not go."""
+        if self._supervision is not None:
+            # First, and in haste where it is we who send the ranks away: their death is no incident.
+            self._supervision.close(is_hasty=self._killed or self._refusal is not None)
         return self._agent.kill_all()
 
     def _pass_on(self, progress: Progress) -> None:
@@ -108,6 +127,7 @@ class Session:
                 asked=self._signals.asked,
                 killed=self._killed,
                 last_step=last_step,
+                incidents=list(self._supervision.incidents) if self._supervision is not None else [],
                 tail=list(self._agent.tail),
                 logs=f"{self._claim.layout.launcher_log.parent}/",
             )

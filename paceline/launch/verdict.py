@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from paceline.errors import LoaderError, PacelineError, Problem, RankLostError, error_from_record
+from paceline.errors import HaltedError, LoaderError, PacelineError, Problem, RankLostError, error_from_record
 from paceline.launch.process import RankExit
 from paceline.telemetry.stop_request import EXIT_CODES
 
@@ -42,6 +42,8 @@ class Evidence:
     """the operator did not want to wait"""
     last_step: int | None = None
     """from the pulse of rank 0"""
+    incidents: Sequence[Mapping[str, Any]] = ()
+    """what the supervisor told, the newest last"""
     tail: Sequence[str] = ()
     """the last lines the agent and its workers printed"""
     logs: str = "logs/"
@@ -58,6 +60,8 @@ class Verdict:
     exit_code: int
     error: PacelineError | None = None
     traceback: str = field(default="", repr=False)
+    is_restart_wanted: bool = False
+    """the supervisor ended the attempt so that another one can get further"""
 
     @property
     def is_worth_restarting(self) -> bool:
@@ -66,12 +70,17 @@ class Verdict:
         What a person has to mend first (a file, a setting, a disk), what would come again (a loss that is not a number) and what was
         asked for is not.
         """
-        return type(self.error) in (RankLostError, LoaderError, PacelineError)
+        return self.is_restart_wanted or type(self.error) in (RankLostError, LoaderError, PacelineError)
 
 
 def judge(evidence: Evidence) -> Verdict:
     """The verdict on an attempt whose processes have all ended."""
     end = next((e for e in reversed(evidence.events) if e["kind"] == "end"), None)
+    # Whoever supervises it has told us, or, where that was not our own supervisor, the run directory.
+    incidents = evidence.incidents or [e for e in evidence.events if e["kind"] == "incident"]
+    acted = next((each for each in reversed(incidents) if each.get("action") in ("asked", "killed", "restarted")), None)
+    if acted is not None and not evidence.killed:
+        return _halted(evidence, acted, end)
     records = _failure_records(evidence)
     primary = [record for record in records if not record.get("secondary")]
     if primary:
@@ -112,6 +121,19 @@ def _failed(evidence: Evidence, error: PacelineError, record: Mapping[str, Any] 
         error,
         str(record.get("traceback") or "") if record is not None else "",
     )
+
+
+def _halted(evidence: Evidence, incident: Mapping[str, Any], end: Mapping[str, Any] | None) -> Verdict:
+    """The supervisor ended it: whatever the ranks say of their end follows from that."""
+    finding = incident["finding"]
+    place = str(incident["place"])
+    do = f"read {place}/report.md; the same command goes on from the newest checkpoint"
+    error = HaltedError(str(finding["what"]), place, do)
+    has_stopped = incident["action"] == "asked" and end is not None and end["reason"] == "halted"
+    state, step = ("stopped", end["step"]) if has_stopped and end is not None else ("failed", evidence.last_step)
+    reason = f"halted: {finding['what']} ({place})"
+    is_restart_wanted = incident["action"] == "restarted"
+    return Verdict(state, reason, step, error.exit_code, error, is_restart_wanted=is_restart_wanted)
 
 
 def _first_silent(evidence: Evidence, records: Sequence[Mapping[str, Any]]) -> RankExit | None:

@@ -66,7 +66,8 @@ class Trial:
         self._kills = _memory_kills()
         self._layout = RunLayout(root)
         self._metrics = Follower(self._layout.metrics)
-        self._pulses: Path | None = None
+        self.pulses: Path | None = None
+        """where its ranks' are, once it is known"""
         environment = os.environ | {MARK: mark}
         if slot.visible is not None:
             environment["CUDA_VISIBLE_DEVICES"] = slot.visible
@@ -104,13 +105,13 @@ class Trial:
 
     def look(self) -> None:
         """Reads how far it is."""
-        if self._pulses is None:
+        if self.pulses is None:
             with contextlib.suppress(PacelineError, OSError):
                 run = load_run_file(self.root)
-                self._pulses = Path(run.attempts[-1].pulses) if run is not None and run.attempts else None
-            if self._pulses is None:
+                self.pulses = Path(run.attempts[-1].pulses) if run is not None and run.attempts else None
+            if self.pulses is None:
                 return
-        pulse = read_pulse(self._pulses, 0)
+        pulse = read_pulse(self.pulses, 0)
         if pulse is not None and pulse.step:
             self.step = pulse.step
             self.first_step_at = self.first_step_at or time.time()

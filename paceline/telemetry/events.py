@@ -2,7 +2,8 @@
 
     {"v":1,"time":1760000000.1,"attempt":1,"source":"rank 0","kind":"choice","about":"precision","requested":"auto","effective":"fp32","reason":"…"}
 
-Kinds: start, preflight, resume, plan, choice, note, warning, evaluation, observation, checkpoint, compile, profile, baseline, failure, restart, end.
+Kinds: start, preflight, resume, plan, choice, note, warning, evaluation, observation, checkpoint, compile, profile, baseline, finding, incident, failure,
+restart, end.
 """
 
 from __future__ import annotations

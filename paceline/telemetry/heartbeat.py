@@ -1,7 +1,8 @@
 """Heartbeats: one JSON line per beat per rank, written by a small thread inside the rank.
 
 {"v":1,"time":…,"rank":1,"host":"a","pid":4711,"attempt":1,"step":120,"phase":"backward","samples":15360,"loss":3.2,
- "step_ms":{"p50":8.1,"p90":8.4},"phase_ms":{"data":0.1,…},"memory_gib":1.2,"gpu":{"util":97,"clock_mhz":1980,"power_w":410}}
+ "step_ms":{"p50":8.1,"p90":8.4},"phase_ms":{"data":0.1,…},"wait_ms":2.5,"memory_gib":1.2,
+ "gpu":{"util":97,"clock_mhz":1980,"power_w":410}}
 """
 
 from __future__ import annotations

@@ -4,6 +4,7 @@ run.json  config.yaml  origins.json  env.json  metrics.csv  validation.csv  even
 heartbeat/rank_00000.jsonl  logs/rank_00000.log  logs/launcher.log  ledger/rank_00000.jsonl  memory/rank_00000.json  tensorboard/
 checkpoints/step_00001000/  checkpoints/latest  report.html  report.md
 timing/rank_00000.csv  profile/attempt_1/rank_00000.csv  profile/attempt_1/rank_00000.trace.json.gz
+incidents/0001-stall-rank3/  logs/stacks_rank_00000.txt  logs/supervisor.log
 """
 
 from __future__ import annotations
@@ -62,6 +63,14 @@ class RunLayout:
         return self.root / "logs" / "launcher.log"
 
     @property
+    def supervisor_log(self) -> Path:
+        return self.root / "logs" / "supervisor.log"
+
+    @property
+    def incidents(self) -> Path:
+        return self.root / "incidents"
+
+    @property
     def report_page(self) -> Path:
         return self.root / "report.html"
 
@@ -85,11 +94,24 @@ class RunLayout:
         return self.root / ".attempt.lock"
 
     @property
+    def supervisor_lock(self) -> Path:
+        """Held by whoever supervises the run: it needs one."""
+        return self.root / ".supervisor.lock"
+
+    @property
     def stop_request(self) -> Path:
         return self.root / "stop_request.json"
 
+    @property
+    def policy_request(self) -> Path:
+        return self.root / "policy_request.json"
+
     def log(self, rank: int) -> Path:
         return self.root / "logs" / f"rank_{rank:05d}.log"
+
+    def stacks(self, rank: int) -> Path:
+        """Where a rank writes its stacks when it is asked to."""
+        return self.root / "logs" / f"stacks_rank_{rank:05d}.txt"
 
     def heartbeat(self, rank: int) -> Path:
         return self.root / "heartbeat" / f"rank_{rank:05d}.jsonl"

@@ -16,8 +16,12 @@ import shutil
 import struct
 import tempfile
 import time
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
+
+from paceline.telemetry.thread_time import ThreadTime, open_thread_time
 
 PHASES = (
     "start",
@@ -33,23 +37,50 @@ PHASES = (
     "compile",
     "step",
     "profile",
+    "snapshot",
 )
 """What a rank can be doing; the index is what the record holds, so new ones are added at the end. `step`: somewhere in
-a step, of a loop that does not tell its phases."""
+a step, of a loop that does not tell its phases. `snapshot`: copies what a checkpoint will hold; `checkpoint`: writes it, or
+waits until it is written."""
+
+OWN_PHASES = ("data", "forward", "backward")
+"""of a step: those in which a rank waits for other ranks in a known place, if at all"""
 
 _SHARED_MEMORY = Path("/dev/shm")
 _NAME = re.compile(r"paceline-\w+-\d+")
 _MAGIC = 0x50414345  # "PACE"
-_VERSION = 1
+_VERSION = 3
 _HEAD = struct.Struct("<IIiii4x")  # magic, version, pid, rank, attempt
 _SEQUENCE = struct.Struct("<q")
-_BODY = struct.Struct("<qiIdqq")  # step, phase, (spare), since (unix time), collectives enqueued, completed
+_MOST_PHASES = 24
+_RECENT = 64
+# step, phase, steps begun by this process, since (unix time), collectives enqueued, completed, waits, waited (ms), seconds in each phase,
+# the last waits (ms): the n-th is at place n modulo 64; and of the same steps what an Own says
+_OWN = len(OWN_PHASES) + 1
+_BODY = struct.Struct(f"<qiIdqqqd{_MOST_PHASES}d{_RECENT}d{_RECENT * _OWN}d")
+_MOVING = struct.Struct("<qiIdqq")  # what every beat says; the rest changes by single words
 _BODY_START = _HEAD.size + _SEQUENCE.size
 _SEQUENCE_WORD = _HEAD.size // _SEQUENCE.size
 _ENQUEUED_WORD = (_BODY_START + 24) // 8
+_WAITS_WORD = _ENQUEUED_WORD + 2
+_SPENT_WORD = _WAITS_WORD + 2
+_RECENT_WORD = _SPENT_WORD + _MOST_PHASES
+_OWN_WORD = _RECENT_WORD + _RECENT
+_COUNTS = slice(_ENQUEUED_WORD * 8, _WAITS_WORD * 8)  # collectives: they change without a new sequence number
 _SIZE = 4096
 _READS = 50
+_LEAST_MS = 1e-6
+_BACKWARD = OWN_PHASES.index("backward")
 _PHASE_INDEX = {name: index for index, name in enumerate(PHASES)}
+
+
+class Own(NamedTuple):
+    """What a step was for one rank alone."""
+
+    idle_ms: tuple[float, ...]
+    """how long in each of OWN_PHASES it neither ran, nor was ready to run, nor waited for the other ranks: for something of its own"""
+    queued_ms: float
+    """how long it was ready to run and got no core, in all of these"""
 
 
 @dataclass(frozen=True)
@@ -64,6 +95,24 @@ class Pulse:
     since: float
     collectives_enqueued: int
     collectives_completed: int
+    waits: int = 0
+    """steps of which it is known how long this rank waited for the others"""
+    waited_ms: float = 0.0
+    """in all of these together"""
+    spent_s: Mapping[str, float] = field(default_factory=dict)
+    """time in each phase that it has been in, up to `since`, by the host's clock; of `checkpoint` also what was written meanwhile"""
+    steps: int = 0
+    """steps that its process has begun: over these `spent_s` has added up, whatever step it resumed at"""
+    recent_ms: tuple[float, ...] = ()
+    """the last of its waits, the newest last: whoever looks now and then still sees every step"""
+    recent_own_ms: tuple[float, ...] = ()
+    """of the same steps, four numbers each, what `own` names; empty: it does not tell"""
+
+    def own(self, number: int) -> Own:
+        """Of the n-th step that told its wait, counted from 0; one of the recent ones."""
+        at = len(self.recent_own_ms) + (number - self.waits) * _OWN
+        *idle_ms, queued_ms = self.recent_own_ms[at : at + _OWN]
+        return Own(tuple(idle_ms), queued_ms)
 
 
 def create_pulse_directory(run_id: str, attempt: int) -> Path:
@@ -104,24 +153,55 @@ class PulseWriter:
             os.close(descriptor)
         # The sequence number is stored as one machine word: `pack_into` zeroes its target first, and zero is even.
         self._words = memoryview(self._map).cast("q")
+        self._numbers = memoryview(self._map).cast("d")
         self.step = 0
         self.phase = "start"
         self.enqueued = 0
         self.completed = 0
+        self._steps = 0
+        self.waits = 0
+        self.waited_ms = 0.0
         self._sequence = 0
+        self._entered = time.perf_counter()
+        self._thread: ThreadTime | None = None
+        self._ran_s = self._queued_s = 0.0
+        self._own_s = [0.0] * _OWN
+        self._last_own_s = self._own_s
+        """idle in each of OWN_PHASES, queued; of the step under way, and of the one before"""
         self._words[_SEQUENCE_WORD] = 1
         _HEAD.pack_into(self._map, 0, _MAGIC, _VERSION, os.getpid(), rank, attempt)
         self.beat(0, "start")
 
+    def tell_own(self) -> None:
+        """From now on it also tells what a step is for this thread, the one that beats; a beat costs some three microseconds more."""
+        self._thread = open_thread_time()
+        if self._thread is not None:
+            self._ran_s, self._queued_s = self._thread.read_s()
+
     def beat(self, step: int, phase: str) -> None:
         """Says: from now on this rank is in `phase` of `step`."""
-        self.step, self.phase = step, phase
+        now = time.perf_counter()
+        if self._thread is not None:
+            self._count_own(self._thread.read_s(), now, step)
+        if step != self.step:
+            self._steps += 1
         self._words[_SEQUENCE_WORD] = self._sequence + 1
-        _BODY.pack_into(
-            self._map, _BODY_START, step, _PHASE_INDEX[phase], 0, time.time(), self.enqueued, self.completed
+        self._numbers[_SPENT_WORD + _PHASE_INDEX[self.phase]] += now - self._entered
+        _MOVING.pack_into(
+            self._map, _BODY_START, step, _PHASE_INDEX[phase], self._steps, time.time(), self.enqueued, self.completed
         )
+        self.step, self.phase, self._entered = step, phase, now
         self._sequence += 2
         self._words[_SEQUENCE_WORD] = self._sequence
+
+    def _count_own(self, thread_s: tuple[float, float], now: float, step: int) -> None:
+        ran_s, queued_s = thread_s[0] - self._ran_s, thread_s[1] - self._queued_s
+        self._ran_s, self._queued_s = thread_s
+        if self.phase in OWN_PHASES:
+            self._own_s[OWN_PHASES.index(self.phase)] += now - self._entered - ran_s - queued_s
+            self._own_s[-1] += queued_s
+        if step != self.step:
+            self._last_own_s, self._own_s = self._own_s, [0.0] * _OWN
 
     def enqueue(self) -> None:
         """A collective was started. Each count is one word of its own, so that it is right while the rank waits for it."""
@@ -133,36 +213,102 @@ class PulseWriter:
         self.completed += 1
         self._words[_ENQUEUED_WORD + 1] = self.completed
 
+    def wait(self, waited_ms: float) -> None:
+        """In one step more, the last that has ended, this rank has waited so long for the others, in its backward."""
+        self.waits += 1
+        self.waited_ms += waited_ms
+        self._words[_SEQUENCE_WORD] = self._sequence + 1
+        self._words[_WAITS_WORD], self._numbers[_WAITS_WORD + 1] = self.waits, self.waited_ms
+        place = (self.waits - 1) % _RECENT
+        self._numbers[_RECENT_WORD + place] = waited_ms
+        if self._thread is not None:
+            for index, seconds in enumerate(self._last_own_s):
+                others_ms = waited_ms if index == _BACKWARD else 0.0
+                # Never less than nothing: while it waits for the others it may want a core, too. And 0 is what nobody has written.
+                self._numbers[_OWN_WORD + place * _OWN + index] = max(_LEAST_MS, 1e3 * seconds - others_ms)
+        self._sequence += 2
+        self._words[_SEQUENCE_WORD] = self._sequence
+
+    def spend(self, phase: str, seconds: float) -> None:
+        """So long something of this phase took beside the training, which the training may have to wait for another time."""
+        self._words[_SEQUENCE_WORD] = self._sequence + 1
+        self._numbers[_SPENT_WORD + _PHASE_INDEX[phase]] += seconds
+        self._sequence += 2
+        self._words[_SEQUENCE_WORD] = self._sequence
+
     def close(self) -> None:
+        if self._thread is not None:
+            self._thread.close()
+            self._thread = None
+        self._numbers.release()
         self._words.release()
         self._map.close()
 
 
+class PulseReader:
+    """The reading side, for somebody who looks again and again: the file stays open, also when its directory has gone."""
+
+    def __init__(self, directory: Path, rank: int) -> None:
+        """OSError if there is no such file."""
+        self._descriptor = os.open(_path(directory, rank), os.O_RDONLY | os.O_CLOEXEC)
+        self._sequence = b""
+        self._counts = b""
+        self._last: Pulse | None = None
+
+    def read(self) -> Pulse | None:
+        """The last pulse, the same object as long as the rank has written no other; None if there is none whole: a writer killed
+        inside a write leaves an odd sequence."""
+        for _ in range(_READS):
+            data = os.pread(self._descriptor, _BODY_START + _BODY.size, 0)
+            if len(data) < _BODY_START + _BODY.size:
+                return None
+            sequence = data[_HEAD.size : _BODY_START]
+            if sequence == self._sequence and data[_COUNTS] == self._counts:
+                return self._last
+            again = os.pread(self._descriptor, _SEQUENCE.size, _HEAD.size)
+            magic, version, pid, rank, attempt = _HEAD.unpack_from(data, 0)
+            if magic != _MAGIC or version != _VERSION:
+                return None
+            # Whole only if no write began before the first reading had ended: the second one still has the same even number.
+            if sequence[0] % 2 == 0 and sequence == again:
+                self._sequence, self._counts = sequence, data[_COUNTS]
+                self._last = _pulse(pid, rank, attempt, data)
+                return self._last
+            time.sleep(0.0002)
+        return None
+
+    def close(self) -> None:
+        os.close(self._descriptor)
+
+
+def _pulse(pid: int, rank: int, attempt: int, data: bytes) -> Pulse:
+    step, phase, steps, since, enqueued, completed, waits, waited_ms, *rest = _BODY.unpack_from(data, _BODY_START)
+    name = PHASES[phase] if 0 <= phase < len(PHASES) else "unknown"
+    spent_s = {known: seconds for known, seconds in zip(PHASES, rest, strict=False) if seconds}
+    recent = _unroll(rest[_MOST_PHASES : _MOST_PHASES + _RECENT], waits, 1)
+    own = _unroll(rest[_MOST_PHASES + _RECENT :], waits, _OWN)
+    own = own if any(own[-_OWN:]) else ()
+    return Pulse(
+        rank, pid, attempt, step, name, since, enqueued, completed, waits, waited_ms, spent_s, steps, recent, own
+    )
+
+
+def _unroll(ring: list[float], num: int, width: int) -> tuple[float, ...]:
+    """What a ring of `width` numbers each remembers of `num` entries, the newest last."""
+    newest = num % _RECENT * width
+    return tuple(ring[newest:] + ring[:newest])[-min(num, _RECENT) * width :] if num > 0 else ()
+
+
 def read_pulse(directory: Path, rank: int) -> Pulse | None:
-    """The rank's last pulse, or None if there is none (or none whole: a writer killed inside a write leaves an odd sequence)."""
+    """The rank's last pulse, or None if there is none, or none whole."""
     try:
-        descriptor = os.open(_path(directory, rank), os.O_RDONLY | os.O_CLOEXEC)
+        reader = PulseReader(directory, rank)
     except OSError:
         return None
     try:
-        for _ in range(_READS):
-            data = os.pread(descriptor, _BODY_START + _BODY.size, 0)
-            again = os.pread(descriptor, _SEQUENCE.size, _HEAD.size)
-            if len(data) < _BODY_START + _BODY.size:
-                return None
-            magic, version, pid, recorded_rank, attempt = _HEAD.unpack_from(data, 0)
-            if magic != _MAGIC or version != _VERSION:
-                return None
-            sequence = data[_HEAD.size : _BODY_START]
-            # Whole only if no write began before the first reading had ended: the second one still has the same even number.
-            if sequence[0] % 2 == 0 and sequence == again:
-                step, phase, _, since, enqueued, completed = _BODY.unpack_from(data, _BODY_START)
-                name = PHASES[phase] if 0 <= phase < len(PHASES) else "unknown"
-                return Pulse(recorded_rank, pid, attempt, step, name, since, enqueued, completed)
-            time.sleep(0.0002)
+        return reader.read()
     finally:
-        os.close(descriptor)
-    return None
+        reader.close()
 
 
 def read_pulses(directory: Path) -> list[Pulse]:

@@ -14,6 +14,7 @@ from paceline.errors import Interrupted
 from paceline.parentage import die_with_agent
 from paceline.worker.arguments import parse_arguments
 from paceline.worker.output import Output
+from paceline.worker.signs import give_signs
 
 
 def main(argv: list[str]) -> int:
@@ -21,11 +22,12 @@ def main(argv: list[str]) -> int:
     if "TORCHELASTIC_RUN_ID" in os.environ:
         die_with_agent()
     output = Output()
+    signs = give_signs(arguments)
     try:
         from paceline.worker.session import Session  # imports torch: by now the parent's death ends us, too
     except KeyboardInterrupt:
         return Interrupted.exit_code
-    session = Session(arguments, output)
+    session = Session(arguments, output, signs)
     try:
         from paceline.recipes.job import load_job
 

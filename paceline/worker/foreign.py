@@ -61,8 +61,10 @@ def claim_together(arguments: argparse.Namespace, job: Job, ranks: Ranks) -> Pla
 
 def idle_launch_keys(job: Job) -> list[tuple[str, str]]:
     """(key, reason) of what was given for a launcher that is not there."""
+    why = "the ranks were started by another launcher"
     keys = [name for name in sorted(job.given) if name.startswith("launch.") or name == "supervise.max_restarts"]
-    return [(name, "the ranks were started by another launcher") for name in keys]
+    heeded = [name for name in sorted(job.given) if name.startswith("supervise.") and name not in keys]
+    return [(name, why) for name in keys] + [(name, f"{why}; paceline watch heeds it") for name in heeded]
 
 
 def _claim(arguments: argparse.Namespace, job: Job, world_size: int) -> Claim:

@@ -22,17 +22,19 @@ from paceline.files import Lock, storage_errors
 from paceline.recipes.job import Job
 from paceline.telemetry.events import EventLog, QuietLog
 from paceline.telemetry.failure import format_failure
-from paceline.telemetry.pulse import PulseWriter, create_pulse_directory
-from paceline.telemetry.run_file import RunFile, load_run_file
+from paceline.telemetry.pulse import PulseWriter
+from paceline.telemetry.run_file import load_run_file
 from paceline.worker.output import Output
 from paceline.worker.place import Place, take_claimed
+from paceline.worker.signs import Signs, open_signs
 
 
 class Session:
     """One worker process from its start to its exit code."""
 
-    def __init__(self, arguments: argparse.Namespace, output: Output) -> None:
+    def __init__(self, arguments: argparse.Namespace, output: Output, signs: Signs | None = None) -> None:
         self._arguments = arguments
+        self._signs = signs
         self._output = output
         rank = os.environ.get("RANK", "0")
         self._rank = int(rank) if rank.isdecimal() else 0
@@ -92,7 +94,10 @@ class Session:
         assert run is not None
         watch = StopWatch(place.layout, place.attempt, job.config.stop.max_hours, run.attempts[-1].spent_s)
         watch.start()
-        self._pulse = ranks.pulse = self._open_pulse(run, place.attempt)
+        if self._signs is None:
+            with storage_errors(run.attempts[-1].pulses):
+                self._signs = open_signs(place.layout, run.id, self._rank, place.attempt)
+        self._pulse = ranks.pulse = self._signs.pulse
         events = EventLog(place.layout.events, f"rank {ranks.rank}", place.attempt) if ranks.is_first else QuietLog()
         context = Context(
             job.config, job.given, idle, ranks, place.layout, run, place.attempt, events, watch, self._pulse
@@ -117,8 +122,3 @@ class Session:
             return trainer.run()
         finally:
             trainer.close()
-
-    def _open_pulse(self, run: RunFile, attempt: int) -> PulseWriter:
-        directory = create_pulse_directory(run.id, attempt)
-        with storage_errors(directory):
-            return PulseWriter(directory, self._rank, attempt)

@@ -15,11 +15,15 @@ from paceline.playbook.selection import select
 from paceline.playbook.stage import Stage
 from paceline.recipes.job import load_job
 from paceline.recipes.registry import BUILT_IN, find_recipe
+from paceline.triage.changes import plan_change
+from paceline.triage.ladder import load_ladder
+from paceline.triage.subject import find_subject
 from tests.architecture.rooms import PACKAGE, ROOT
 
 FILES = sorted(path for path in (PACKAGE / "configs").rglob("*") if path.is_file())
 CONFIGS = [path for path in FILES if path.parent.name == "configs"]
 PLAYBOOKS = [path for path in FILES if path.parent.name == "playbooks"]
+LADDERS = [path for path in FILES if path.parent.name == "ladders"]
 
 
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.name)
@@ -44,8 +48,17 @@ def test_a_shipped_playbook_could_be_played(path: Path, tmp_path: Path) -> None:
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.parametrize("path", LADDERS, ids=lambda path: path.name)
+def test_a_shipped_ladder_has_keys_that_a_recipe_has(path: Path) -> None:
+    ladder = load_ladder(path.stem)
+    subject = find_subject("sasrec", [], {"launch.nproc": (4, "a test"), "launch.gpus": ([], "a test")})
+    changes = [plan_change(rung, subject) for rung in ladder.rungs]
+    assert not [change.skip for change in changes if "has no key" in change.skip]
+    assert any(not change.skip for change in changes)
+
+
 def test_nothing_else_lies_there() -> None:
-    assert [path for path in FILES if path not in (*CONFIGS, *PLAYBOOKS)] == []
+    assert [path for path in FILES if path not in (*CONFIGS, *PLAYBOOKS, *LADDERS)] == []
 
 
 @pytest.mark.parametrize("name", sorted(name for name in BUILT_IN if find_recipe(name).foreign is None))

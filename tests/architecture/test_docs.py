@@ -23,6 +23,7 @@ from paceline.playbook.stage import Stage
 from paceline.recipes.job import load_job
 from paceline.sweep.matrix import build_matrix
 from paceline.sweep.plan import load_plan
+from paceline.triage.ladder import load_ladder
 from tests.architecture.rooms import PACKAGE, ROOT
 
 DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -273,6 +274,8 @@ def test_the_shown_yaml_is_yaml(place: Path) -> None:
     assert shown.pop("book.yaml")["config"] == "sasrec"
     playbook = load_playbook(str(place / "book.yaml"), ["launch.gpus=[]"])
     check_play(Stage(playbook, select(playbook), place / "out"))
+    assert shown.pop("ladder.yaml")["rungs"]
+    assert load_ladder(str(place / "ladder.yaml")).config.symptom == "deadlock"
     (place / "train.py").touch()  # the script of mine-plan.yaml: somebody else's
     found = {name: content["recipe"] for name, content in shown.items()}
     assert found == {"mine.yaml": "sasrec", "buckets.yaml": "sasrec", "mine-plan.yaml": "command"}

@@ -101,6 +101,39 @@ def _stall(step: float) -> None:
     _at_step(step, lambda _: time.sleep(6))
 
 
+def _spin(step: float) -> None:
+    """This rank computes for ever in that step, where it should fetch its data."""
+    from paceline.engine.step import TrainStep
+
+    run = TrainStep.run
+
+    def spin():
+        while True:
+            sum(range(1000))
+        yield
+
+    def wrapped(self, number, batches):
+        return run(self, number, spin() if number == step else batches)
+
+    TrainStep.run = wrapped
+
+
+def _pauses(seconds: float, kill_rank: float, kill_step: float) -> None:
+    """Every evaluation takes this much longer, and so does the writing of every checkpoint; a rank dies before some step."""
+    from paceline.engine.checkpoint.saver import Saver
+    from paceline.engine.evaluation import Evaluator
+
+    for kind, name in ((Evaluator, "run"), (Saver, "_write_snapshot")):
+
+        def wrapped(self, *arguments, call=getattr(kind, name)):
+            time.sleep(seconds)
+            return call(self, *arguments)
+
+        setattr(kind, name, wrapped)
+    if os.environ["RANK"] == str(int(kill_rank)):
+        _kill(kill_step)
+
+
 def _terminate(step: float) -> None:
     """This rank gets SIGTERM before that step."""
     _at_step(step, lambda _: os.kill(os.getpid(), signal.SIGTERM))

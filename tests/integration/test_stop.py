@@ -64,6 +64,16 @@ def test_a_stop_request_is_followed_within_two_steps(start_ranks):
     assert run.metrics[-1]["step"] == step, "the last, partial window is logged, too"
 
 
+def test_a_supervisor_that_halts_them_is_followed_together(start_ranks):
+    started = start_ranks(2, ENDLESS)
+    started.wait_for_step(5)
+    write_stop_request(started.root / "stop_request.json", attempt=1, reason="halted", by="incident 0001")
+    run = started.wait()
+    assert started.codes == [5, 0]
+    assert ending(run) == ("stopped", "halted")
+    assert len(last_steps(run, 2)) == 1
+
+
 def test_the_time_limit_stops_all(start_ranks):
     started = start_ranks(2, ENDLESS, "stop.max_hours=0.0003")
     run = started.wait()

@@ -32,14 +32,21 @@ from paceline.parentage import die_with_parent
 from paceline.worker.__main__ import main
 
 
-def free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])
+def take_port() -> int:
+    """A free port that the system gives to nobody else until the next job: it stays bound, and without a listener it may be bound again."""
+    global holder
+    holder.close()
+    holder = socket.socket()
+    holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    holder.bind(("127.0.0.1", 0))
+    return int(holder.getsockname()[1])
+
+
+holder = socket.socket()
 
 
 def start(job: dict) -> list[int]:
-    port, parent = free_port(), os.getpid()
+    port, parent = take_port(), os.getpid()
     pids = []
     for rank in range(job["ranks"]):
         pid = os.fork()

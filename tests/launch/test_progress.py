@@ -156,3 +156,20 @@ def test_a_reader_that_has_gone_does_not_end_the_training(tmp_path: Path) -> Non
 
 def test_tables_have_room_where_there_is_no_terminal() -> None:
     assert build_console().width >= 80
+
+
+def test_findings_and_incidents_are_lines_and_what_was_done_about_them(tmp_path: Path) -> None:
+    seen = Fixture(tmp_path, terminal=False)
+    straggler = {"kind": "straggler", "what": "rank 1 makes every step 20 % longer", "severity": "warning"}
+    seen.events.write("finding", finding=straggler, incident=None)
+    stall = {"kind": "dead_rank", "what": "rank 1 has gone", "severity": "critical"}
+    place = {"incident": "0001-dead_rank-rank1", "place": "incidents/0001-dead_rank-rank1", "policy": "halt"}
+    seen.events.write("incident", finding=stall, action="none", **place)
+    seen.events.write("incident", finding=stall, action="killed", **place)
+    seen.progress.poll()
+    assert seen.take().splitlines() == [
+        "straggler: rank 1 makes every step 20 % longer",
+        "dead rank: rank 1 has gone; see incidents/0001-dead_rank-rank1/report.md",
+        "supervisor: killed the ranks (incidents/0001-dead_rank-rank1)",
+    ]
+    seen.progress.close()

@@ -6,6 +6,7 @@ from paceline.errors import (
     CheckpointError,
     DataError,
     DesyncError,
+    HaltedError,
     Interrupted,
     NonFiniteError,
     OutOfMemoryError,
@@ -139,3 +140,37 @@ def test_a_killed_rank_is_worth_another_attempt_and_an_end_is_not() -> None:
     assert judge(Evidence(1, exits=[RankExit(1, -9, 4711)])).is_worth_restarting
     assert not judge(Evidence(0, events=[end("finished", "length")])).is_worth_restarting
     assert not judge(Evidence(0, events=[end("stopped", "ctrl_c")], asked="ctrl_c")).is_worth_restarting
+
+
+def incident(action: str) -> dict[str, object]:
+    finding = {"kind": "stall", "what": "rank 1 stands still", "do": "look"}
+    return {"finding": finding, "place": "incidents/0001-stall-rank1", "policy": "halt", "action": action}
+
+
+def test_what_the_supervisor_ended_is_halted_whatever_the_ranks_say_of_it() -> None:
+    exits = [RankExit(0, -9, 1), RankExit(1, -9, 2)]
+    told = [incident("none"), incident("killed")]
+    verdict = judge(Evidence(agent_exit=1, failures=[LOST], exits=exits, incidents=told, last_step=7))
+    assert (verdict.state, verdict.exit_code, verdict.step) == ("failed", 5, 7)
+    assert isinstance(verdict.error, HaltedError)
+    assert verdict.error.problems[0].what == "rank 1 stands still"
+    assert verdict.error.problems[0].where == "incidents/0001-stall-rank1"
+    assert not verdict.is_worth_restarting
+    assert judge(Evidence(agent_exit=1, exits=exits, incidents=[incident("restarted")])).is_worth_restarting
+    # Where another process supervises the run, its events tell.
+    events = [{"kind": "incident", **incident("killed")}]
+    assert judge(Evidence(agent_exit=1, exits=exits, events=events)).exit_code == 5
+
+
+def test_an_agreed_stop_that_the_supervisor_asked_for_is_a_stop() -> None:
+    verdict = judge(Evidence(agent_exit=0, events=[end("stopped", "halted")], incidents=[incident("asked")]))
+    assert (verdict.state, verdict.exit_code, verdict.step) == ("stopped", 5, 9)
+    assert isinstance(verdict.error, HaltedError)
+    assert not verdict.is_worth_restarting
+
+
+def test_an_incident_that_was_only_noted_changes_no_verdict() -> None:
+    verdict = judge(Evidence(agent_exit=0, events=[end("finished", "length")], incidents=[incident("none")]))
+    assert (verdict.state, verdict.exit_code, verdict.error) == ("finished", 0, None)
+    killed = judge(Evidence(agent_exit=1, killed=True, asked="ctrl_c", incidents=[incident("killed")]))
+    assert (killed.state, killed.exit_code) == ("stopped", 130)

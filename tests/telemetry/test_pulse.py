@@ -117,7 +117,7 @@ def test_no_record_is_none(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("offset", "content"),
-    [(0, b"\0\0\0\0"), (4, struct.pack("<I", 2)), (SEQUENCE_AT, struct.pack("<q", 7))],
+    [(0, b"\0\0\0\0"), (4, struct.pack("<I", 99)), (SEQUENCE_AT, struct.pack("<q", 7))],
     ids=["magic", "version", "a write that never ended"],
 )
 def test_a_record_that_is_not_whole_or_not_ours_is_none(tmp_path: Path, offset: int, content: bytes) -> None:
@@ -201,3 +201,69 @@ def test_all_pulses_of_a_machine_are_found() -> None:
     finally:
         remove_pulse_directory(mine)
     assert mine not in find_pulse_directories()
+
+
+def test_time_in_each_phase_and_waits_add_up(tmp_path: Path) -> None:
+    writer = PulseWriter(tmp_path, rank=0, attempt=1)
+    for step in (1, 2):
+        writer.beat(step, "data")
+        time.sleep(0.02)
+        writer.beat(step, "backward")
+        writer.wait(1.5)
+    writer.beat(3, "data")
+    pulse = read_pulse(tmp_path, 0)
+    assert pulse is not None
+    assert (pulse.waits, pulse.waited_ms) == (2, 3.0)
+    assert set(pulse.spent_s) == {"start", "data", "backward"}
+    assert pulse.spent_s["data"] >= 0.04
+
+
+@pytest.mark.parametrize("num", [0, 1, 63, 64, 65, 200])
+def test_the_last_waits_are_remembered_in_their_order(tmp_path: Path, num: int) -> None:
+    writer = PulseWriter(tmp_path, rank=0, attempt=1)
+    for number in range(num):
+        writer.wait(float(number))
+    pulse = read_pulse(tmp_path, 0)
+    assert pulse is not None
+    assert pulse.recent_ms == tuple(float(number) for number in range(max(0, num - 64), num))
+    writer.close()
+
+
+@pytest.mark.parametrize("steps", [2, 70])
+def test_a_rank_tells_how_long_it_was_idle_by_itself(tmp_path: Path, steps: int) -> None:
+    """Sleeping in data is idle; working in forward, and waiting for others in backward, is not."""
+    writer = PulseWriter(tmp_path, rank=0, attempt=1)
+    writer.tell_own()
+    for step in range(1, steps + 1):
+        writer.beat(step, "data")
+        time.sleep(0.004)
+        writer.beat(step, "forward")
+        began = time.thread_time()
+        while time.thread_time() - began < 0.002:
+            pass
+        writer.beat(step, "backward")
+        slept = time.perf_counter()
+        time.sleep(0.003)
+        slept = time.perf_counter() - slept
+        writer.beat(step, "optimizer")
+        writer.beat(step + 1, "data")
+        writer.wait(1e3 * slept)
+    pulse = read_pulse(tmp_path, 0)
+    assert pulse is not None
+    owns = [pulse.own(number) for number in range(max(0, steps - 64), steps)]
+    assert len(pulse.recent_own_ms) == 4 * len(owns)
+    assert min(own.idle_ms[0] for own in owns) > 3.5
+    for phase in (1, 2):
+        assert sorted(own.idle_ms[phase] for own in owns)[len(owns) // 2] < 1.0
+    assert all(own.queued_ms >= 0 for own in owns)
+    writer.close()
+
+
+def test_a_rank_that_tells_nothing_of_its_own_says_so(tmp_path: Path) -> None:
+    writer = PulseWriter(tmp_path, rank=0, attempt=1)
+    writer.beat(1, "data")
+    writer.wait(1.0)
+    pulse = read_pulse(tmp_path, 0)
+    assert pulse is not None
+    assert (pulse.recent_ms, pulse.recent_own_ms) == ((1.0,), ())
+    writer.close()

@@ -14,7 +14,7 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 import torch
@@ -58,6 +58,8 @@ class _Save:
     share: _Share
     stall_ms: float
     began: float
+    wrote: list[float] = field(default_factory=list)
+    """seconds, when this rank's part is written"""
 
 
 class Saver:
@@ -81,8 +83,9 @@ class Saver:
         self._snapshot = Snapshot(context.ranks.device)
         self._is_free = threading.Event()  # nobody reads the snapshot
         self._is_free.set()
-        self._thread = ThreadPoolExecutor(1, "checkpoint", self._begin_thread)
-        self._saves: list[Future[str | None]] = []
+        # Not a method: the thread would hold this object, and with it the memory of its snapshot, as long as the process lives.
+        self._thread = ThreadPoolExecutor(1, "checkpoint", _begin_thread, (context.ranks.device,))
+        self._saves: list[tuple[_Save, Future[str | None]]] = []
         self._failure: str | None = None
         """why the last save that has ended came to nothing"""
         self._directory: Path | None = None
@@ -105,6 +108,7 @@ class Saver:
         """Begins to save this moment, if it is not saved yet; the same call on every rank."""
         if not self._config.enabled or state.step == 0 or self._saved == _moment(state):
             return
+        self._context.pulse.beat(state.step, "snapshot" if self._config.asynchronous else "checkpoint")
         began = time.perf_counter()
         self._collect(wait=False)
         self._wait_for_snapshot(state.step)
@@ -128,7 +132,7 @@ class Saver:
             time.perf_counter(),
         )
         self._saved, self._directory = _moment(state), save.directory
-        self._saves.append(self._thread.submit(self._write, save))
+        self._saves.append((save, self._thread.submit(self._write, save)))
         if not self._config.asynchronous:
             self._collect(wait=True)
 
@@ -166,6 +170,8 @@ class Saver:
 
     def wait(self) -> str | None:
         """Until every save is on the disk, on every rank; why the last one failed, or None."""
+        if self._saves:
+            self._context.pulse.beat(self._context.pulse.step, "checkpoint")
         self._collect(wait=True)
         # Rank 0 may write for longer than a collective is waited for: first its files, then whatever the ranks do together.
         deadline = time.monotonic() + self._context.config.parallel.timeout_s
@@ -175,13 +181,12 @@ class Saver:
 
     def _collect(self, *, wait: bool) -> None:
         """Takes the results of saves that have ended; raises what was no failure of the disk, but a defect."""
-        while self._saves and (wait or self._saves[0].done()):
-            self._failure = self._saves.pop(0).result()
-
-    def _begin_thread(self) -> None:
-        """A thread begins on GPU 0, whichever is this rank's, and would take memory there."""
-        if self._ranks.device.type == "cuda":
-            torch.cuda.set_device(self._ranks.device)
+        while self._saves and (wait or self._saves[0][1].done()):
+            save, written = self._saves.pop(0)
+            self._failure = written.result()
+            if self._config.asynchronous:
+                # How long a save takes is what the training may wait for: the pace of the phase, whoever was in it.
+                self._context.pulse.spend("checkpoint", sum(save.wrote))
 
     def _share_of(self, tensors: Mapping[str, torch.Tensor]) -> _Share:
         if self._share is None or self._share.names != tuple(tensors):
@@ -196,7 +201,12 @@ class Saver:
         began = time.perf_counter()
         if self._reserved is not None:
             self._reserved.result()
-        self._is_free.wait()
+        if not self._is_free.is_set():
+            pulse = self._context.pulse
+            before = pulse.phase
+            pulse.beat(step, "checkpoint")
+            self._is_free.wait()
+            pulse.beat(step, before)
         waited_s = time.perf_counter() - began
         if waited_s > _SLOW_WAIT_S:
             self._context.events.write(
@@ -247,6 +257,7 @@ class Saver:
             save.directory.mkdir(exist_ok=True)
             return write_file(shard, [save.share.header, *self._snapshot.read()])
         finally:
+            save.wrote.append(time.perf_counter() - save.began)
             # Once, and here: a moment later it may hold the next save, which nobody has read yet.
             self._is_free.set()
 
@@ -298,6 +309,12 @@ class Saver:
             seconds=round(time.perf_counter() - save.began, 3),
             removed=[step_name(step) for step in removed],
         )
+
+
+def _begin_thread(device: torch.device) -> None:
+    """A thread begins on GPU 0, whichever is this rank's, and would take memory there."""
+    if device.type == "cuda":
+        torch.cuda.set_device(device)
 
 
 def _moment(state: TrainState | None) -> tuple[int, int | None] | None:

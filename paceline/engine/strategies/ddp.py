@@ -66,7 +66,8 @@ class DdpStrategy(Strategy):
         return True
 
     def read_wait(self) -> tuple[int, float] | None:
-        told = self._wrapper._get_ddp_logging_data()  # type: ignore[no-untyped-call]
+        # Its numbers alone, at every step: half of the 12 µs that the wrapper's own method takes goes into its words.
+        told = self._wrapper.logger._get_ddp_logging_data().ints_map  # type: ignore[union-attr]
         try:
             # From the last gradient of this rank to the last all-reduce: its communication, less what its own backward covered.
             wait_ns = told["backward_comm_time"] - told["backward_compute_comm_overlap_time"]

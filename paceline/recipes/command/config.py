@@ -30,6 +30,7 @@ _HEEDED = (
     *("train.max_steps", "stop.max_hours", "telemetry.log_every"),
 )
 """What the launcher and the runner read; a script takes what its command line names."""
+_UNSEEN = ("supervise.compile_limit_s", "supervise.evaluate_limit_s", "supervise.checkpoint_limit_s")
 
 
 class Command(Section):
@@ -66,7 +67,9 @@ def find_idle(config: CommandConfig, given: Collection[str]) -> Iterator[tuple[s
     """Everything that only a worker of ours would read, and that no word of the script names."""
     words = " ".join(config.command.argv)
     for name in sorted(given):
-        if not name.startswith(_HEEDED) and f"{{{name}}}" not in words:
+        if name in _UNSEEN:
+            yield name, "recipe=command: what a script is doing cannot be seen from outside"
+        elif not name.startswith(_HEEDED) and f"{{{name}}}" not in words:
             yield name, "recipe=command: the script does not read it (a parameter goes into command.params)"
 
 

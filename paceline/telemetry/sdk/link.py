@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from paceline.files import Lock, read_records, write_json
+from paceline.telemetry.compiling import CompileAnnouncer
 from paceline.telemetry.layout import RunLayout
 from paceline.telemetry.machine import ask_driver, describe_machine
 from paceline.telemetry.pulse import PulseWriter, create_pulse_directory
@@ -23,6 +24,7 @@ from paceline.telemetry.sdk.ending import Ending
 from paceline.telemetry.sdk.ranks import Rank
 from paceline.telemetry.sdk.rows import Rows
 from paceline.telemetry.sdk.scribe import LOG, Scribe
+from paceline.telemetry.stack_file import StackFile, answer_requests
 
 _HEARD_S = 2.0
 _DESCRIBED_S = 5.0
@@ -48,6 +50,8 @@ class Link:
         self._layout = layout
         self._rank = rank
         self._claim = claim
+        self._stacks: StackFile | None = None
+        self._announcer: CompileAnnouncer | None = None
         self._workers_lock = Lock(layout.workers_lock)
         # A thread of its own, because the driver may take seconds to answer: heartbeats do not wait for it.
         self._describer = threading.Thread(target=self._describe, name="paceline-env", daemon=True)
@@ -87,7 +91,7 @@ class Link:
             self._claim.release()
         elif ending.failure is not None and self.agreement is not None:
             self.agreement.tell_failure(self._rank.rank, _HEARD_S)
-        for held in (self.agreement, self.pulse):
+        for held in (self._announcer, self.agreement, self.pulse):
             if held is not None:
                 held.close()
         self._workers_lock.release()
@@ -100,6 +104,10 @@ class Link:
 
     def _watch(self) -> None:
         """Called several times a second by the scribe's thread."""
+        if self._stacks is not None:
+            self._stacks.check_handler()
+        if self._announcer is not None:
+            self._announcer.register()
         if self.attempt is None:
             self._look_for_attempt()
         elif self.scribe.events is None:
@@ -128,10 +136,12 @@ class Link:
             if self._claim is None and self._rank.is_one_host:
                 self.agreement = Agreement(directory, create=False)
             self.pulse = pulse
+            self._announcer = CompileAnnouncer(pulse)
         except OSError as error:
             LOG.warning("this run has no pulse: %s", error)
         with contextlib.suppress(OSError):
             self._workers_lock.acquire(shared=True)
+        self._stacks = answer_requests(self._layout.stacks(self._rank.rank), self._rank.rank, attempt)
         self.attempt = attempt
 
     def _hear(self) -> None:

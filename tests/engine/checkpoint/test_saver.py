@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import gc
 import os
 import subprocess
 import threading
+import time
+import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -26,6 +29,7 @@ from paceline.errors import StorageError
 from paceline.files import read_records
 from paceline.telemetry.checkpoints import list_checkpoints, read_checkpoint
 from paceline.telemetry.layout import RunLayout
+from paceline.telemetry.pulse import read_pulse
 from tests.engine.checkpoint.conftest import build_parts, names_below
 
 
@@ -129,6 +133,51 @@ def test_the_next_save_waits_for_the_one_before_to_be_read(
     for path in list_checkpoints(context.layout.checkpoints):
         checkpoint = read_checkpoint(path)
         assert read_tensors(checkpoint, MODEL)["frozen"].tolist() == [float(checkpoint.step)] * 3
+
+
+def test_the_pulse_tells_what_a_save_waits_for_and_how_long_one_takes(
+    make_context: Callable[..., Context], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A supervisor must not take a slow disk for a hang: the pace of `checkpoint` is that of the writing, not of the snapshot."""
+    context, parts = make_context({"checkpoint": {}}), build_parts(1)
+    choose_start(context)
+    write_file, phases = saver_module.write_file, []
+    beat = context.pulse.beat
+    monkeypatch.setattr(context.pulse, "beat", lambda step, phase: (phases.append((step, phase)), beat(step, phase)))
+
+    def write_slowly(*arguments):
+        time.sleep(0.2)
+        return write_file(*arguments)
+
+    monkeypatch.setattr(saver_module, "write_file", write_slowly)
+    saver = Saver(context, parts.strategy, parts.optimizer, parts.precision, None)
+    saver.save(TrainState())
+    assert phases == [], "there is nothing to save yet"
+    for step in (1, 2):
+        saver.approve(step)
+        saver.save(TrainState(step=step))
+    assert phases == [(1, "snapshot"), (2, "snapshot"), (2, "checkpoint"), (2, "snapshot")]
+    saver.finish(TrainState(step=2), is_final=False)
+    assert phases[-1] == (2, "checkpoint")
+    context.pulse.beat(2, "end")
+    pulse = read_pulse(context.layout.root, 0)
+    assert pulse is not None
+    assert pulse.spent_s["checkpoint"] > 0.4, "two saves of 0.2 s"
+    assert pulse.spent_s["snapshot"] < pulse.spent_s["checkpoint"]
+
+
+def test_a_saver_that_nobody_needs_gives_its_memory_back(make_context: Callable[..., Context]) -> None:
+    context, parts = make_context(), build_parts()
+    choose_start(context)
+    saver = Saver(context, parts.strategy, parts.optimizer, parts.precision, None)
+    parts.train(range(1))
+    saver.approve(1)
+    saver.save(TrainState(step=1, samples=16))
+    saver.finish(TrainState(step=1), is_final=True)
+    memory = weakref.ref(saver._snapshot)
+    del saver
+    gc.collect()
+    assert memory() is None, "its thread must not hold it"
 
 
 def test_what_is_saved_is_not_saved_again(make_context: Callable[..., Context]) -> None:

@@ -30,10 +30,9 @@ def test_a_parameter_is_typed_by_the_name_that_the_words_use() -> None:
 
 
 def test_a_setting_has_an_effect_where_a_word_names_it() -> None:
-    job = load_job(
-        "command", [*WORDS, "train.global_batch=9", "train.micro_batch=3", "supervise.max_restarts=1"], environ={}
-    )
-    assert [name for name, _ in job.idle(job.given)] == ["train.micro_batch"]
+    words = [*WORDS, "train.global_batch=9", "train.micro_batch=3", "supervise.max_restarts=1"]
+    job = load_job("command", [*words, "supervise.stall_floor_s=9", "supervise.compile_limit_s=9"], environ={})
+    assert [name for name, _ in job.idle(job.given)] == ["supervise.compile_limit_s", "train.micro_batch"]
 
 
 def test_a_word_that_stands_for_nothing_is_refused_before_the_script_is_started() -> None:

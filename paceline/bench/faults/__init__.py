@@ -1,0 +1,1 @@
+"""`paceline bench faults`: faults planted into real runs, and what was noticed of them."""

@@ -1,0 +1,34 @@
+"""`paceline bench supervision`: what a supervisor costs beside so many ranks."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated
+
+import typer
+
+from paceline.cli.arguments import Debug, Json
+
+
+def command(
+    ranks: Annotated[int, typer.Option("--ranks", min=1, max=1024, help="Ranks on this host.")] = 64,
+    seconds: Annotated[float, typer.Option("--seconds", min=1.0, help="How long to measure.")] = 20.0,
+    as_json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Measure the CPU time of a supervisor that watches ranks with pulses.
+
+    Example: paceline bench supervision --ranks 64
+    """
+    from paceline.bench.supervision import measure
+    from paceline.cli.asking import waiting
+
+    with waiting(f"watching {ranks} ranks"):
+        summary = measure(ranks, seconds).summary()
+    if as_json:
+        print(json.dumps(summary))
+        return
+    print(
+        f"{summary['ranks']} ranks: {summary['share']:.2%} of one core over {summary['seconds']:g} s "
+        f"(target {summary['target']:.0%}), {summary['memory_mib']:g} MiB, {summary['start_cpu_s']:g} s of CPU to start"
+    )

@@ -1,0 +1,153 @@
+"""Everything that a run directory alone says about what is wrong with its run, whether it lives, has ended, or came by mail.
+
+examine_run(read_run(Path("runs/a")))   -> findings, the most likely cause first
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from paceline.diagnose.beats import judge_beats
+from paceline.diagnose.bounds import judge_bounds, judge_pulses
+from paceline.diagnose.divergence import judge_metrics
+from paceline.diagnose.failures import judge_failures
+from paceline.diagnose.finding import Finding, Witness, finding_from_record
+from paceline.diagnose.limits import Limits
+from paceline.diagnose.liveness import Liveness
+from paceline.diagnose.order import order_causes
+from paceline.diagnose.sight import Sight
+from paceline.diagnose.signatures import match_messages
+from paceline.files import read_last_records
+from paceline.telemetry.reader import Run
+
+_TAIL_BYTES = 1 << 19
+"""of each log: what ended a run is near its end"""
+_MOST_LOGS = 256
+_MOMENTARY = ("stall", "stopped", "slow", "dead_rank", "dead_host")
+"""what was true at a moment, and need not be any more"""
+
+
+def examine_run(
+    run: Run, sights: Sequence[Sight] = (), *, is_owned: bool | None = None, limits: Limits | None = None
+) -> list[Finding]:
+    """`sights`: two or more of a run that lives, a second apart. `is_owned`: whether somebody runs it now; None: not known."""
+    limits = limits or Limits()
+    attempt = run.run.attempts[-1] if run.run.attempts else None
+    is_running = run.run.state == "running"
+    holding = _look(sights, limits)
+    found = [*judge_failures(attempt, run.events), *_recall(run, holding if sights else None), *holding]
+    if is_running and is_owned is False:
+        found.append(_report_abandoned(run))
+    has_culprit = any(finding.kind in _MOMENTARY and finding.severity == "critical" for finding in found)
+    if attempt is not None:
+        # Who stood still at the end is asked where nobody else can say it.
+        is_asked = run.run.state in ("running", "failed") and not sights and not has_culprit
+        beats = judge_beats(_read_beats(run), attempt.attempt, limits)
+        found += [finding for finding in beats if is_asked or finding.kind != "stall"]
+    if run.run.state in ("running", "failed"):
+        found += _read_messages(run)
+    found += judge_metrics(run.metrics, run.events)
+    found += judge_bounds(run.timed, {rank: run.timing(rank) for rank in _ranks_in(run.layout.root / "timing")})
+    if sights:
+        found += judge_pulses(seen.pulse for seen in sights[-1].ranks if seen.pulse is not None)
+    return order_causes(_without_echoes(found))
+
+
+def _look(sights: Sequence[Sight], limits: Limits) -> list[Finding]:
+    if not sights:
+        return []
+    liveness = Liveness(limits)
+    liveness.begin(sights[0])
+    found: list[Finding] = []
+    for sight in sights:
+        found = liveness.see(sight)
+    return found
+
+
+def _recall(run: Run, seen: Sequence[Finding] | None) -> list[Finding]:
+    """What a supervisor found while the last attempt ran; `seen`: what holds now, of a run that was looked at."""
+    attempt = run.run.attempts[-1].attempt if run.run.attempts else None
+    latest: dict[tuple[str, int | None], Finding] = {}
+    for event in run.events:
+        if event.get("kind") not in ("incident", "finding") or event.get("attempt") != attempt:
+            continue
+        finding = finding_from_record(event.get("finding"))
+        if finding is not None:
+            place = f"; its stacks and beats: incidents/{event['incident']}" if event.get("incident") else ""
+            latest[finding.subject] = replace(finding, do=finding.do + place)
+    has_gone_on = run.run.state in ("finished", "stopped")
+    holding = {finding.subject for finding in seen or ()}
+    recalled = []
+    for finding in latest.values():
+        is_over = has_gone_on or (seen is not None and finding.subject not in holding)
+        if is_over and finding.kind in _MOMENTARY:
+            finding = replace(finding, severity="note", what=f"{finding.what}; the run went on afterwards")
+        recalled.append(finding)
+    return recalled
+
+
+def _report_abandoned(run: Run) -> Finding:
+    attempt = run.run.attempts[-1] if run.run.attempts else None
+    who = f"process {attempt.owner_pid}" if attempt is not None else "its owner"
+    return Finding(
+        "message",
+        f"nobody runs this run any more: {who} ended without a word, so it was killed, or its host went down",
+        f"start it again with the same command, it goes on from its last checkpoint: paceline train … --out {run.layout.root}",
+        severity="critical",
+        cause="abandoned",
+        step=attempt.step if attempt is not None else None,
+        witnesses=(Witness("process", True, "the lock of its owner is free, and run.json still says running"),),
+    )
+
+
+def _read_beats(run: Run) -> dict[int, list[dict[str, object]]]:
+    ranks = _ranks_in(run.layout.root / "heartbeat")
+    return {rank: read_last_records(run.layout.heartbeat(rank)) for rank in ranks}
+
+
+def _read_messages(run: Run) -> list[Finding]:
+    found = []
+    logs = run.layout.root / "logs"
+    for path in sorted(logs.glob("*.log"))[:_MOST_LOGS]:
+        rank = path.stem.removeprefix("rank_")
+        found += match_messages(_tail(path), int(rank) if rank.isdecimal() else None)
+    return _merge_messages(found)
+
+
+def _tail(path: Path) -> Iterable[str]:
+    try:
+        with open(path, "rb") as file:
+            size = file.seek(0, os.SEEK_END)
+            file.seek(max(0, size - _TAIL_BYTES))
+            return file.read().decode("utf-8", "replace").splitlines()
+    except OSError:
+        return []
+
+
+def _merge_messages(found: Sequence[Finding]) -> list[Finding]:
+    """One finding per message: a launcher's log repeats what its ranks print."""
+    merged: dict[tuple[str, int | None], Finding] = {}
+    for finding in sorted(found, key=lambda each: each.rank is None and not each.ranks):
+        same = [key for key in merged if key[0] == finding.cause]
+        if same and finding.rank is None:
+            continue
+        merged.setdefault((finding.cause, finding.rank), finding)
+    return list(merged.values())
+
+
+def _without_echoes(found: Sequence[Finding]) -> list[Finding]:
+    """What a rank said itself comes before the same thing seen elsewhere: its memory in a log, its own end in a table."""
+    told = {finding.kind for finding in found if finding.witnesses and finding.witnesses[0].name == "events"}
+    return [
+        finding
+        for finding in found
+        if not (finding.kind in told and finding.witnesses and finding.witnesses[0].name in ("log", "metrics"))
+    ]
+
+
+def _ranks_in(directory: Path) -> list[int]:
+    names = (path.stem.removeprefix("rank_") for path in directory.glob("rank_*"))
+    return sorted(int(name) for name in names if name.isdecimal())

@@ -1,0 +1,98 @@
+"""The pace of a run: how long each phase takes, learned from readings of the pulses, and how long it may take.
+
+A step of 5 ms is invisible to somebody who looks four times a second. But a pulse adds up the seconds of each phase by its own clock, so
+two readings and the steps between them tell the pace all the same; no clock of one host is ever compared with that of another.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from dataclasses import dataclass, field
+
+from paceline.diagnose.limits import NEVER_LEARNED, RARE, STEP_FLOOR, STEP_PHASES, Limits
+from paceline.telemetry.pulse import Pulse
+
+_KEPT = 512
+"""durations of a phase, the newest ones; of fewer than a hundred the 99th percentile is the longest"""
+_KNOWN, _SURE = 3, 5
+"""visits of a rare phase from which on its longest duration counts at all, and is trusted as it is"""
+
+
+@dataclass
+class _History:
+    durations: deque[float] = field(default_factory=lambda: deque(maxlen=_KEPT))
+    by_rank: Counter[int] = field(default_factory=Counter)
+    """how often each rank has been in it"""
+    p99: float | None = None
+    """None: to be computed again"""
+
+    @property
+    def visits(self) -> int:
+        return max(self.by_rank.values())
+
+
+class Pace:
+    """What is known of how long each phase takes, over all ranks."""
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+        self._histories: dict[str, _History] = {}
+
+    def learn(self, before: Pulse, now: Pulse, held_s: float) -> None:
+        """From two readings of one rank. `held_s`: how long the first place was seen to last, where the pulse itself does not tell."""
+        steps = max(1, now.step - before.step)
+        if not now.spent_s:
+            if steps == 1 and held_s > 0:
+                self._add(before.phase, before.rank, held_s)
+            return
+        for phase, total_s in now.spent_s.items():
+            spent = total_s - before.spent_s.get(phase, 0.0)
+            if spent > 0:
+                # The mean over the steps between: a lower bound of the longest, and near it where steps are long enough to matter.
+                self._add(phase, now.rank, spent if phase in RARE else spent / steps)
+
+    def p99(self, phase: str) -> float | None:
+        """Seconds; None: never seen."""
+        history = self._histories.get(phase)
+        if history is None:
+            return None
+        if history.p99 is None:
+            ordered = sorted(history.durations)
+            history.p99 = ordered[min(len(ordered) - 1, int(0.99 * len(ordered)))]
+        return history.p99
+
+    def limit(self, phase: str) -> float:
+        """Seconds after which a rank that is still in this phase has stalled."""
+        p99 = self.p99(phase)
+        first = self._limits.without_history(phase)
+        if p99 is None:
+            return first
+        learned = max(self._floor_s(phase), self._limits.stall_factor * p99 * self._caution(phase))
+        return learned if self._is_known(phase) else max(first, learned)
+
+    def explain_limit(self, phase: str) -> str:
+        """Where the limit comes from, for a person."""
+        limit, p99 = self.limit(phase), self.p99(phase)
+        if p99 is None:
+            return f"{limit:.0f} s, for a first {phase}"
+        if not self._is_known(phase) or limit <= self._floor_s(phase):
+            return f"{limit:.3g} s (99 % of {phase} take less than {p99:.3g} s)"
+        return f"{limit:.3g} s, {limit / p99:.3g} × the 99th percentile of {phase} ({p99:.3g} s)"
+
+    def _floor_s(self, phase: str) -> float:
+        return self._limits.stall_floor_s * (STEP_FLOOR if phase in STEP_PHASES else 1.0)
+
+    def _is_known(self, phase: str) -> bool:
+        """Whether its history says anything about the next one: a first save may have had nothing to save."""
+        return phase not in NEVER_LEARNED and (phase not in RARE or self._histories[phase].visits >= _KNOWN)
+
+    def _caution(self, phase: str) -> float:
+        """Three evaluations do not tell everything about the next: more is allowed, less with each that follows."""
+        visits = self._histories[phase].visits
+        return 1 + 2 / visits if phase in RARE and visits < _SURE else 1.0
+
+    def _add(self, phase: str, rank: int, seconds: float) -> None:
+        history = self._histories.setdefault(phase, _History())
+        history.durations.append(seconds)
+        history.p99 = None
+        history.by_rank[rank] += 1

@@ -1,0 +1,15 @@
+"""A row of a run's tables, and the numbers in it: a cell may be empty, a word, or not finite."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+Row = Mapping[str, Any]
+
+
+def read_number(row: Row, column: str) -> float | None:
+    """None where there is no finite number."""
+    value = row.get(column)
+    return float(value) if isinstance(value, int | float) and math.isfinite(value) else None

@@ -1,0 +1,212 @@
+"""Somebody who attends a run that others started: sees what there is to see, attempt after attempt, and supervises it if nobody does.
+
+    found = load_running(root)                                   # a RunFile, or how it ended
+    with Attendance(root, found, wants_halt=True) as attendance:
+        while attendance.is_running: attendance.poll(); print(attendance.glance); attendance.wait()
+
+A run needs one supervisor: who comes second shows, and what it wishes for it asks of the first.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from dataclasses import replace
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from paceline.errors import UsageError
+from paceline.files import Lock
+from paceline.supervise.glance import Glances
+from paceline.supervise.settings import load_enabled, load_settings
+from paceline.supervise.supervisor import LOOK_EVERY_S, Supervisor
+from paceline.supervise.watching import Watch, build_watch
+from paceline.telemetry.follow import Follower
+from paceline.telemetry.layout import RunLayout
+from paceline.telemetry.ownership import unannounced_end
+from paceline.telemetry.policy_request import write_policy_request
+from paceline.telemetry.reader import read_run
+from paceline.telemetry.run_file import SDK_RECIPE, Attempt, RunFile, load_run_file
+
+_NEXT_ATTEMPT_S = 5.0
+"""after one has ended: a launcher that brings it back needs a moment"""
+
+
+def is_owned(layout: RunLayout, run: RunFile) -> bool:
+    """Whether somebody owns the run at this moment; where its lock must not be touched, what run.json says has to do."""
+    lock = Lock(layout.owner_lock)
+    try:
+        return layout.owner_lock.exists() and not lock.acquire(shared=True)
+    except OSError:
+        return run.state == "running"
+    finally:
+        lock.release()
+
+
+def load_running(root: Path) -> RunFile | str:
+    """The run, if it is running; else how it ended, in words. Refuses what is no run directory."""
+    run = read_run(root).run
+    return run if run.attempts and is_owned(RunLayout(root), run) else describe_end(run)
+
+
+def describe_end(run: RunFile) -> str:
+    state, reason = run.state, run.reason
+    if state == "running":
+        state, reason = "failed", unannounced_end(run)
+    at = f" at step {run.attempts[-1].step:,}" if run.attempts and run.attempts[-1].step is not None else ""
+    why = f" ({reason})" if reason and reason != state else ""
+    return f"not running: {state}{at}{why}"
+
+
+def is_supervised_by_launcher(run: RunFile, attempt: Attempt, layout: RunLayout) -> bool:
+    """`paceline train` brings a supervisor of its own; a launcher that is not ours, and the SDK, do not."""
+    return (
+        run.recipe != SDK_RECIPE
+        and not any("paceline.worker" in word for word in attempt.argv)
+        and load_enabled(layout)
+    )
+
+
+class Attendance:
+    """One command's look at one run."""
+
+    def __init__(self, root: Path, run: RunFile, *, wants_halt: bool, is_glance: bool = False) -> None:
+        self.glance: dict[str, Any] = {}
+        self.is_running = True
+        self.halted: tuple[str, str, str] | None = None
+        """what, where, do: the run was halted while it was attended"""
+        self.notes: list[str] = []
+        self.ending = ""
+        self._layout = RunLayout(root)
+        self._run = run
+        self._wants_halt = wants_halt
+        self._is_glance = is_glance
+        self._lock = Lock(self._layout.supervisor_lock)
+        self._events = Follower(self._layout.events)
+        self._events.records()  # what was said before is not said again
+        self._lines: list[str] = []
+        self._ended_at: float | None = None
+        self._asked = time.monotonic()
+        self._enter_attempt(run.attempts[-1])
+
+    def __enter__(self) -> Attendance:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._leave_attempt()
+        self._lock.release()
+
+    def poll(self) -> None:
+        if self._supervisor is not None:
+            self._supervisor.poll()
+            sight, findings = self._supervisor.sight, self._supervisor.findings
+            assert sight is not None
+        else:
+            assert self._watch is not None
+            sight, findings = self._watch.look()
+        self.glance = self._glances.take(sight, findings)
+        self._read_events()
+        if time.monotonic() - self._asked >= 1.0 or (self._supervisor is not None and not self._supervisor.is_running):
+            self._asked = time.monotonic()
+            self._look_at_run()
+
+    def wait(self) -> None:
+        if self._supervisor is not None:
+            self._supervisor.wait()
+        elif self._watch is not None:
+            self._watch.eye.wait(LOOK_EVERY_S)
+
+    def take_lines(self) -> list[str]:
+        """What is new and worth a line."""
+        lines, self._lines = self._lines, []
+        return lines
+
+    def _enter_attempt(self, attempt: Attempt) -> None:
+        self._attempt = attempt
+        self._glances = Glances(self._layout, attempt)
+        self._supervisor: Supervisor | None = None
+        self._watch: Watch | None = None
+        settings = load_settings(self._layout, self._run)
+        if self._may_supervise(attempt):
+            if self._wants_halt:
+                settings = replace(settings, policy="halt")
+            elif settings.policy == "restart":  # nobody here could start it again
+                settings = replace(settings, policy="halt")
+                self.notes.append("supervise.policy=restart: halted only, its launcher is not ours")
+            self._supervisor = Supervisor(self._layout, self._run, attempt, settings)
+            self.notes.append(f"supervising attempt {attempt.attempt}, policy {settings.policy}")
+            return
+        self._watch = build_watch(self._layout, self._run, attempt, settings)
+        if not self._is_glance:
+            self.notes.append(f"attempt {attempt.attempt} is supervised by another process: this one shows")
+        if self._wants_halt:
+            self._ask_to_halt(attempt)
+            self.notes.append("asked it to halt the run when it stands still, as long as this goes on")
+
+    def _change_attempt(self, attempt: Attempt) -> None:
+        self._leave_attempt()
+        self._enter_attempt(attempt)
+        self._lines += self.notes[-1:]
+
+    def _ask_to_halt(self, attempt: Attempt) -> None:
+        try:
+            write_policy_request(self._layout.policy_request, attempt.attempt, "halt", "paceline watch")
+        except OSError as error:
+            what = f"cannot ask its supervisor to halt this run ({error.strerror or error})"
+            raise UsageError(what, str(self._layout.policy_request), "use the account that started the run") from error
+
+    def _leave_attempt(self) -> None:
+        for held in (self._supervisor, self._watch):
+            if held is not None:
+                held.close()
+        if self._watch is not None and self._wants_halt:
+            with contextlib.suppress(OSError):
+                self._layout.policy_request.unlink(missing_ok=True)
+        self._supervisor = self._watch = None
+
+    def _may_supervise(self, attempt: Attempt) -> bool:
+        """Whether nobody else does; from here on nobody else will."""
+        if self._is_glance or is_supervised_by_launcher(self._run, attempt, self._layout):
+            return False
+        try:
+            return self._lock.acquire()
+        except OSError:  # a directory that one may only read
+            return False
+
+    def _read_events(self) -> None:
+        for event in self._events.records():
+            if event.get("kind") not in ("incident", "finding") or not isinstance(event.get("finding"), dict):
+                continue
+            finding = event["finding"]
+            where = f"; see {event['place']}/report.md" if event.get("place") else ""
+            action = event.get("action") or "none"
+            if action == "none":
+                self._lines.append(f"{finding.get('kind')}: {finding.get('what')}{where}")
+                continue
+            self._lines.append(f"{action}: {event.get('place')}")
+            do = f"read {event.get('place')}/report.md, then start the same command again: it goes on from the newest checkpoint"
+            self.halted = (str(finding.get("what")), str(event.get("place")), do)
+
+    def _look_at_run(self) -> None:
+        """Whether it goes on, as the same attempt or another."""
+        with contextlib.suppress(UsageError, OSError):
+            run = load_run_file(self._layout.root)
+            if run is None or not run.attempts:
+                return
+            owned = is_owned(self._layout, run)
+            if owned and run.attempts[-1].attempt != self._attempt.attempt:
+                self._run, self._ended_at, self.halted = run, None, None
+                self._change_attempt(run.attempts[-1])
+            elif owned and run.attempts[-1].state == "running":
+                self._ended_at = None
+                if self._supervisor is None and self._may_supervise(self._attempt):
+                    self._change_attempt(self._attempt)  # who supervised it has gone
+            else:
+                self._ended_at = self._ended_at or time.monotonic()
+                is_over = run.state in ("finished", "stopped") or (self.halted is not None and not owned)
+                if is_over or time.monotonic() - self._ended_at >= _NEXT_ATTEMPT_S:
+                    self.is_running = False
+                    self.ending = describe_end(run)

@@ -1,0 +1,157 @@
+"""An incident: one directory that says what happened, who did it, what everybody else was doing, and what was done about it.
+
+    RUN/incidents/0001-stall-rank3/   report.json  report.md  beats.jsonl  stacks/rank_00000.txt …
+
+Written when something critical is noticed, and again as more becomes known; every file is replaced as a whole. Where the run's disk is
+full, it goes to the temporary directory: what is known must not be lost with the room for it.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from paceline.diagnose.finding import Finding
+from paceline.diagnose.sight import Sight
+from paceline.diagnose.stacks import Cluster
+from paceline.files import finite, read_last_records, write_json, write_text
+from paceline.supervise.incident_page import render_page
+from paceline.supervise.stacks import Stacks
+from paceline.telemetry.layout import RunLayout
+
+VERSION = 1
+_BEATS = 20
+
+
+@dataclass
+class Incident:
+    """One critical finding, from its notice to its end."""
+
+    layout: RunLayout
+    attempt: int
+    finding: Finding
+    sight: Sight
+    policy: str
+    others: Sequence[Finding] = ()
+    noticed: float = field(default_factory=time.time)
+    action: str = "none"
+    """none, asked (all ranks to stop at one step), killed, restarted"""
+    ended: float | None = None
+    """when it no longer held, or its ranks had gone"""
+    directory: Path = field(default_factory=Path)
+    stacks: Stacks | None = None
+    clusters: Sequence[Cluster] = ()
+
+    @property
+    def name(self) -> str:
+        return self.directory.name
+
+    @property
+    def place(self) -> str:
+        """For people: relative to the run, where it lies in it."""
+        if self.directory.is_relative_to(self.layout.root):
+            return str(self.directory.relative_to(self.layout.root))
+        return str(self.directory)
+
+    def open(self) -> None:
+        """Makes the directory, and writes what is known already."""
+        try:
+            self.directory = _new_directory(self.layout.incidents, self.finding)
+            self.write()
+            self._write_beats()
+        except OSError:
+            spare = Path(tempfile.gettempdir()) / f"paceline-incidents-{self.layout.root.name}"
+            self.directory = _new_directory(spare, self.finding)
+            self.write()
+
+    def add_stacks(self, finding: Finding, stacks: Stacks, clusters: Sequence[Cluster]) -> None:
+        """With the finding as it reads with them: they may name a rank where nothing did before, and so does the directory then."""
+        before, self.finding, self.stacks, self.clusters = self.finding, finding, stacks, clusters
+        if finding.rank != before.rank:
+            name = f"{self.name[:4]}-{_subject(finding)}"
+            self.directory = self.directory.rename(self.directory.with_name(name))
+        stacks.write(self.directory / "stacks")
+
+    def write(self) -> None:
+        record = self.to_record()
+        write_json(self.directory / "report.json", finite(record))
+        write_text(self.directory / "report.md", render_page(record, self.layout.root, self.place))
+
+    def to_record(self) -> dict[str, Any]:
+        stacks = self.stacks
+        return {
+            "v": VERSION,
+            "id": self.name.partition("-")[0],
+            "attempt": self.attempt,
+            "noticed": self.noticed,
+            "happened": self.finding.since,
+            "finding": self.finding.to_record(),
+            "others": [other.to_record() for other in self.others],
+            "ranks": describe_ranks(self.sight),
+            "stacks": {
+                "taken_s": round(stacks.taken_s, 3) if stacks is not None else None,
+                "clusters": [asdict(cluster) for cluster in self.clusters],
+                "missing": {str(rank): why for rank, why in stacks.missing.items()} if stacks is not None else {},
+            },
+            "policy": self.policy,
+            "action": self.action,
+            "ended": self.ended,
+        }
+
+    def _write_beats(self) -> None:
+        """The last heartbeats of every rank, torn lines left out."""
+        lines = []
+        for rank in range(self.sight.world_size):
+            beats = [b for b in read_last_records(self.layout.heartbeat(rank)) if b.get("attempt") == self.attempt]
+            lines += [json.dumps(beat, separators=(",", ":")) for beat in beats[-_BEATS:]]
+        write_text(self.directory / "beats.jsonl", "".join(f"{line}\n" for line in lines))
+
+
+def describe_ranks(sight: Sight) -> list[dict[str, Any]]:
+    """Every rank at that moment, as plain data."""
+    described = []
+    for each in sight.ranks:
+        pulse, process = each.pulse, each.process
+        described.append(
+            {
+                "rank": each.rank,
+                "host": each.host,
+                "pid": process.pid if process is not None else pulse.pid if pulse is not None else None,
+                "step": pulse.step if pulse is not None else None,
+                "phase": pulse.phase if pulse is not None else None,
+                "for_s": round(max(0.0, sight.time - pulse.since), 3) if pulse is not None else None,
+                "state": process.state if process is not None else None,
+                "exit_code": process.exit_code if process is not None else None,
+                "cpu_s": process.cpu_s if process is not None else None,
+                "memory_gib": process.memory_gib if process is not None else None,
+                "enqueued": pulse.collectives_enqueued if pulse is not None else None,
+                "completed": pulse.collectives_completed if pulse is not None else None,
+                "waited_ms": pulse.waited_ms if pulse is not None else None,
+            }
+        )
+    return described
+
+
+def _new_directory(parent: Path, finding: Finding) -> Path:
+    """`0003-stall-rank1`, with a number that nobody has yet; two supervisors of two hosts may look for one at once."""
+    parent.mkdir(parents=True, exist_ok=True)
+    taken = [int(path.name[:4]) for path in parent.iterdir() if path.name[:4].isdecimal()]
+    number = max(taken, default=0) + 1
+    while True:
+        directory = parent / f"{number:04d}-{_subject(finding)}"
+        if not list(parent.glob(f"{number:04d}-*")):
+            try:
+                directory.mkdir()
+                return directory
+            except FileExistsError:
+                pass
+        number += 1
+
+
+def _subject(finding: Finding) -> str:
+    return finding.kind + (f"-rank{finding.rank}" if finding.rank is not None else "")

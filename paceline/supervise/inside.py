@@ -1,0 +1,46 @@
+"""Watches ranks that have pulses: the eye looks, `diagnose` judges."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from paceline.diagnose.finding import Finding
+from paceline.diagnose.liveness import Liveness
+from paceline.diagnose.memory import MemoryWatch
+from paceline.diagnose.sight import Sight
+from paceline.diagnose.stragglers import Stragglers
+from paceline.supervise.ending import kill_attempt
+from paceline.supervise.eye import Eye
+from paceline.supervise.rank_process import HeldProcess
+from paceline.supervise.settings import Settings
+from paceline.telemetry.run_file import Attempt
+
+
+class InsideWatch:
+    """One attempt of our worker, or of a loop with the SDK."""
+
+    def __init__(self, attempt: Attempt, settings: Settings) -> None:
+        self.eye = Eye(Path(attempt.pulses), attempt.attempt, attempt.world_size)
+        self._liveness = Liveness(settings.limits)
+        self._stragglers = Stragglers()
+        self._has_begun = False
+        self._memory = MemoryWatch()
+
+    @property
+    def processes(self) -> dict[int, HeldProcess]:
+        return self.eye.processes
+
+    def kill(self) -> list[int]:
+        """Ends all ranks with everything they started; the pids that did not go."""
+        return kill_attempt(self.processes.values(), self.eye.pulses)
+
+    def look(self) -> tuple[Sight, list[Finding]]:
+        sight = self.eye.look()
+        if not self._has_begun and any(seen.pulse is not None for seen in sight.ranks):
+            # Somebody who comes late: what the pulses have added up tells the pace, and since when a rank is where it is.
+            self._has_begun = True
+            self._liveness.begin(sight)
+        return sight, [*self._liveness.see(sight), *self._stragglers.see(sight), *self._memory.see(sight)]
+
+    def close(self) -> None:
+        self.eye.close()

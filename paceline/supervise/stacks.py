@@ -1,0 +1,117 @@
+"""The stacks of all ranks, taken while they hang: each is asked by a signal, and read by py-spy where it cannot answer.
+
+    stacks = take_stacks(layout, watch.processes, world_size=4)
+    stacks.texts[3]       -> "Thread 0x00007f… (most recent call first):\\n  File …"
+    stacks.missing[1]     -> "stopped: it cannot answer; py-spy is not installed (…)"
+
+It takes at most five seconds, mostly much less; nobody is signalled who has not offered to answer.
+"""
+
+from __future__ import annotations
+
+import functools
+import time
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from paceline.supervise.py_spy import read_stacks
+from paceline.supervise.rank_process import HeldProcess
+from paceline.telemetry.layout import RunLayout
+from paceline.telemetry.stack_file import REQUEST, catches, find_answerer
+
+_ANSWER_S = 1.5
+_LATEST_S = 2.0
+"""after which nobody is read from outside any more: that takes a moment each, or a timeout"""
+_POLL_S = 0.02
+_QUIET_S = 0.1
+_AT_ONCE = 8
+
+
+@dataclass
+class Stacks:
+    """What the ranks were doing."""
+
+    texts: dict[int, str] = field(default_factory=dict)
+    missing: dict[int, str] = field(default_factory=dict)
+    """rank -> why there is no stack of it"""
+    taken_s: float = 0.0
+    """how long it took"""
+
+    def write(self, directory: Path) -> None:
+        """One file per rank; where there is no stack, it says why."""
+        directory.mkdir(parents=True, exist_ok=True)
+        for rank, text in (self.texts | {rank: f"no stack: {why}\n" for rank, why in self.missing.items()}).items():
+            (directory / f"rank_{rank:05d}.txt").write_text(text, encoding="utf-8", errors="backslashreplace")
+
+
+def take_stacks(layout: RunLayout, processes: Mapping[int, HeldProcess], world_size: int) -> Stacks:
+    """Of every rank whose process is given; the others are said to be missing."""
+    began = time.monotonic()
+    stacks = Stacks(missing=dict.fromkeys(range(world_size), "no process of it is known on this host"))
+    stacks.missing |= dict.fromkeys(processes, "")
+    asked = {rank: _ask(layout.stacks(rank), process) for rank, process in processes.items()}
+    heard = _listen(layout, {rank: size for rank, size in asked.items() if isinstance(size, int)})
+    for rank, text in heard.items():
+        stacks.texts[rank] = text
+        del stacks.missing[rank]
+    silent = {rank: process for rank, process in processes.items() if rank not in heard}
+    read_one = functools.partial(_read_from_outside, latest=began + _LATEST_S)
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        read = dict(zip(silent, pool.map(read_one, silent.values()), strict=True))
+    for rank, (text, why) in read.items():
+        if text:
+            stacks.texts[rank] = text
+            del stacks.missing[rank]
+        else:
+            said = asked[rank]
+            first = said if isinstance(said, str) else f"it did not answer in {_ANSWER_S:g} s"
+            stacks.missing[rank] = f"{first}; {why}" if why else first
+    stacks.taken_s = time.monotonic() - began
+    return stacks
+
+
+def _ask(path: Path, process: HeldProcess) -> int | str:
+    """Signals a rank that answers; the size of its file before, or why it was not asked."""
+    state = process.look().state
+    if state in ("zombie", "gone"):
+        return "it has ended"
+    if state == "stopped":
+        return "stopped: it cannot answer"
+    # Both, because the file may be an older process's, and a handler need not be ours.
+    if find_answerer(path) != process.pid or not catches(process.read("status")):
+        return "it does not answer requests for its stacks"
+    size = path.stat().st_size
+    return size if process.signal(REQUEST) else "it has ended"
+
+
+def _listen(layout: RunLayout, asked: Mapping[int, int]) -> dict[int, str]:
+    """What the asked ranks have appended: an answer is over when nothing has been added for a moment."""
+    deadline = time.monotonic() + _ANSWER_S
+    sizes, changed, waiting = dict(asked), dict.fromkeys(asked, 0.0), set(asked)
+    while waiting and time.monotonic() < deadline:
+        time.sleep(_POLL_S)
+        now = time.monotonic()
+        for rank in tuple(waiting):
+            size = layout.stacks(rank).stat().st_size
+            if size != sizes[rank]:
+                sizes[rank], changed[rank] = size, now
+            elif changed[rank] and now - changed[rank] >= _QUIET_S:
+                waiting.discard(rank)
+    heard = {}
+    for rank, before in asked.items():
+        if sizes[rank] > before:
+            with open(layout.stacks(rank), "rb") as file:
+                file.seek(before)
+                heard[rank] = file.read().decode("utf-8", "replace")
+    return heard
+
+
+def _read_from_outside(process: HeldProcess, latest: float) -> tuple[str, str]:
+    state = process.look().state
+    if state in ("zombie", "gone"):
+        return "", ""
+    if time.monotonic() > latest:
+        return "", "py-spy was too slow with the ranks before"
+    return read_stacks(process.pid, is_stopped=state == "stopped")

@@ -1,0 +1,247 @@
+"""Supervises one attempt: looks, records what is found, opens and closes incidents, and acts as the policy says.
+
+    supervisor = Supervisor(layout, attempt, settings)
+    while supervisor.is_running: supervisor.poll(); supervisor.wait()
+
+Findings that are no emergency are events. A critical one is an incident, with the stacks of all ranks; it is acted upon only if it still
+holds when they are taken.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from paceline.diagnose.finding import Finding
+from paceline.diagnose.order import order_causes
+from paceline.diagnose.sight import Sight
+from paceline.diagnose.stacks import cluster_stacks, weigh_stacks
+from paceline.errors import UsageError
+from paceline.supervise.curves import Curves
+from paceline.supervise.ending import close_books
+from paceline.supervise.excuses import DEATHS, Excuses
+from paceline.supervise.incident import Incident
+from paceline.supervise.settings import Settings
+from paceline.supervise.stacks import take_stacks
+from paceline.supervise.watching import FOREIGN_RECIPE, build_watch
+from paceline.telemetry.events import EventLog
+from paceline.telemetry.layout import RunLayout
+from paceline.telemetry.policy_request import read_policy_request
+from paceline.telemetry.run_file import SDK_RECIPE, Attempt, RunFile, load_run_file
+from paceline.telemetry.stop_request import write_stop_request
+
+LOOK_EVERY_S = 0.25
+_CALM_EVERY_S = 0.5
+"""while all ranks get on: a process that ends wakes us anyway"""
+_RUN_EVERY_S = 1.0
+_AGAIN_S = 60.0
+"""a finding that comes and goes is told once in this time"""
+_STANDS_STILL = ("stall", "stopped", *DEATHS)
+"""kinds after which an attempt cannot go on by itself, and another one may"""
+
+Tell = Callable[[Mapping[str, Any]], None]
+
+
+class Supervisor:
+    """One attempt, from its first pulse to its end."""
+
+    def __init__(
+        self, layout: RunLayout, run: RunFile, attempt: Attempt, settings: Settings, tell: Tell | None = None
+    ) -> None:
+        """`tell` hears of every incident in another way than by the disk, which may be full."""
+        self.settings = settings
+        self.is_running = True
+        self.sight: Sight | None = None
+        self.findings: list[Finding] = []
+        """what holds now"""
+        self.incidents: list[Incident] = []
+        self._is_calm = False
+        self._configured = settings
+        self._layout = layout
+        self._attempt = attempt
+        self.watch = build_watch(layout, run, attempt, settings)
+        self._curves = Curves(layout, attempt.attempt)
+        is_ours = run.recipe not in (SDK_RECIPE, FOREIGN_RECIPE)
+        self._excuses = Excuses(layout, attempt.attempt, is_ours=is_ours)
+        self._tell = tell or (lambda record: None)
+        self._open: dict[object, Incident] = {}
+        self._told: dict[tuple[str, int | None], float] = {}
+        self._asked_run = time.monotonic()
+
+    def poll(self) -> None:
+        """One look, and what follows from it."""
+        before = self.sight
+        self.sight, found = self.watch.look()
+        self._is_calm = before is not None and _has_moved(before, self.sight)
+        everything = [*map(self._excuses.explain, found), *self._curves.judge()]
+        self.findings = order_causes([finding for finding in everything if not self._is_excused(finding)])
+        critical = [finding for finding in self.findings if finding.severity == "critical"]
+        for finding in self.findings:
+            if finding.severity != "critical":
+                self._note(finding)
+        for finding in critical:
+            incident = self._open.get(_key(finding))
+            if incident is None:
+                self._begin(finding, [each for each in self.findings if each is not finding])
+            else:
+                self._go_on(incident, finding)
+        current = {_key(finding) for finding in critical}
+        for key in [key for key in self._open if key not in current]:
+            self._end(self._open.pop(key))
+        self._look_at_run()
+
+    def wait(self, seconds: float | None = None) -> None:
+        """Until it is time to look again."""
+        self.watch.eye.wait(seconds if seconds is not None else _CALM_EVERY_S if self._is_calm else LOOK_EVERY_S)
+
+    def wake_on(self, descriptor: int) -> None:
+        self.watch.eye.wake_on(descriptor)
+
+    def close(self) -> None:
+        """The attempt is over: incidents that are still open end with it."""
+        for incident in self._open.values():
+            self._end(incident)
+        self._open.clear()
+        self.watch.close()
+
+    def give_up(self, error: Exception) -> None:
+        """Something went wrong here that nobody foresaw: the run says so, because somebody may count on us."""
+        why = f"{type(error).__name__}: {error}; see {self._layout.supervisor_log.relative_to(self._layout.root)}"
+        self._write_event("warning", what="the supervisor of this attempt failed", why=why)
+
+    def _is_excused(self, finding: Finding) -> bool:
+        has_killed = any(incident.action in ("killed", "restarted") for incident in self.incidents)
+        return (finding.kind in DEATHS and has_killed) or self._excuses.cover(finding)
+
+    def _note(self, finding: Finding) -> None:
+        now = time.monotonic()
+        last = self._told.get(finding.subject)
+        self._told[finding.subject] = now
+        if last is None or now - last > _AGAIN_S:
+            self._write_event("finding", finding=finding.to_record(), incident=None)
+
+    def _begin(self, finding: Finding, others: Sequence[Finding]) -> None:
+        assert self.sight is not None
+        incident = Incident(
+            self._layout, self._attempt.attempt, finding, self.sight, self.settings.policy, others, self.sight.time
+        )
+        self._open[_key(finding)] = incident
+        self.incidents.append(incident)
+        with _said("an incident cannot be written"):
+            incident.open()
+        if finding.kind in _STANDS_STILL:
+            self._take_stacks(incident)
+        self._publish(incident)
+
+    def _take_stacks(self, incident: Incident) -> None:
+        with _said("stacks cannot be taken, or written"):
+            stacks = take_stacks(self._layout, self.watch.processes, self._attempt.world_size)
+            clusters = cluster_stacks(stacks.texts)
+            incident.add_stacks(weigh_stacks(incident.finding, clusters), stacks, clusters)
+
+    def _go_on(self, incident: Incident, finding: Finding) -> None:
+        """It still holds, and its stacks are there: the policy acts."""
+        if incident.action != "none" or self.settings.policy == "note" or finding.kind == "disk_full":
+            return  # who has no room left ends by itself
+        assert self.sight is not None
+        held_s = self.sight.monotonic - incident.sight.monotonic
+        if finding.kind != "stall" and held_s < self.settings.stall_floor_s:
+            # A launcher ends the others by itself when one has died, and knows more about how; who is stopped may be let go again.
+            return
+        if finding.kind in _STANDS_STILL:
+            self._kill(incident)
+        else:
+            self._ask(incident)
+
+    def _kill(self, incident: Incident) -> None:
+        incident.policy = self.settings.policy
+        incident.action = "restarted" if self.settings.policy == "restart" else "killed"
+        # Told before the deed: the launcher sees ranks die, and must know already of what.
+        self._publish(incident)
+        left = self.watch.kill()
+        if left:
+            self._write_event("warning", what=f"could not end process {', '.join(map(str, left))}", why=incident.place)
+        incident.ended = time.time()
+        with _said("an incident cannot be written"):
+            incident.write()
+        owners = [seen for seen in incident.sight.ranks if seen.process and seen.process.pid == self._attempt.owner_pid]
+        with _said("the end of the attempt cannot be written"), contextlib.suppress(UsageError):
+            if owners:  # nobody is left who could say how it ended
+                close_books(self._layout, self._attempt.attempt, describe(incident), incident.finding.step)
+
+    def _ask(self, incident: Incident) -> None:
+        """The ranks still get on: they stop together, and leave a checkpoint."""
+        incident.policy, incident.action = self.settings.policy, "asked"
+        self._publish(incident)
+        with _said("nobody can be asked to stop"):
+            write_stop_request(self._layout.stop_request, self._attempt.attempt, "halted", f"incident {incident.name}")
+
+    def _end(self, incident: Incident) -> None:
+        incident.ended = incident.ended or time.time()
+        with _said("an incident cannot be written"):
+            incident.write()
+
+    def _publish(self, incident: Incident) -> None:
+        with _said("an incident cannot be written"):
+            incident.write()
+        record = {
+            "finding": incident.finding.to_record(),
+            "incident": incident.name,
+            "place": incident.place,
+            "policy": incident.policy,
+            "action": incident.action,
+        }
+        self._tell(record)
+        self._write_event("incident", **record)
+
+    def _write_event(self, kind: str, **fields: Any) -> None:
+        with _said("an event cannot be written"):
+            events = EventLog(self._layout.events, "supervisor", self._attempt.attempt)
+            events.write(kind, **fields)
+            events.close()
+
+    def _look_at_run(self) -> None:
+        """Now and then: whether the attempt still is what run.json says is running."""
+        if time.monotonic() - self._asked_run < _RUN_EVERY_S:
+            return
+        self._asked_run = time.monotonic()
+        wished = read_policy_request(self._layout.policy_request, self._attempt.attempt)
+        policy = wished or self._configured.policy
+        if policy != self.settings.policy:
+            why = "as paceline watch asks" if wished else "as configured"
+            self._write_event("note", what=f"supervise.policy={policy} from here on", why=why)
+            self.settings = replace(self.settings, policy=policy)
+        with contextlib.suppress(UsageError, OSError):
+            run = load_run_file(self._layout.root)
+            last = run.attempts[-1] if run is not None and run.attempts else None
+            self.is_running = last is not None and last.attempt == self._attempt.attempt and last.state == "running"
+
+
+def describe(incident: Incident) -> str:
+    """Why an attempt was ended, in one line."""
+    return f"halted by its supervisor: {incident.finding.what} ({incident.place})"
+
+
+def _has_moved(before: Sight, now: Sight) -> bool:
+    """Every rank, and there is none without a pulse."""
+    pairs = zip(before.ranks, now.ranks, strict=False)
+    return all(after.pulse is not None and after.pulse is not earlier.pulse for earlier, after in pairs)
+
+
+def _key(finding: Finding) -> object:
+    """What makes it the same incident: a stall stays one when another rank is suspected of it."""
+    return finding.kind if finding.kind == "stall" else finding.subject
+
+
+@contextlib.contextmanager
+def _said(what: str) -> Any:
+    """A full disk must not end the supervision: it is said in the supervisor's own log, if that can be written."""
+    try:
+        yield
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            print(f"{what}: {error}", file=sys.stderr, flush=True)

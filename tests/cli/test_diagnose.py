@@ -1,0 +1,94 @@
+"""`paceline diagnose` as a person and as a script read it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from paceline.cli.main import run_command
+from paceline.telemetry.pulse import create_pulse_directory, remove_pulse_directory
+from tests.diagnose.directories import failure, write_run
+
+HERE = Path(__file__).parents[2]
+RANK = """
+import os, sys, time
+from pathlib import Path
+from paceline.telemetry.pulse import PulseWriter
+pulse = PulseWriter(Path(sys.argv[1]), int(sys.argv[2]), 1)
+pulse.beat(7, sys.argv[3])
+print("ready", flush=True)
+time.sleep(60)
+"""
+
+
+def test_a_failed_run_in_words_and_as_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    log = "[rank1]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 158.00 MiB.\n"
+    events = [failure("DesyncError", "parameters are no longer identical on all ranks at step 40: rank 1 differs")]
+    write_run(tmp_path, "failed", "desync", events=events, logs={"rank_00001.log": log})
+    assert run_command(["diagnose", str(tmp_path)]) == 0
+    text = capsys.readouterr().out
+    assert "failed (desync), attempt 1, 2 ranks" in text
+    assert text.index("1. out_of_memory (critical, rank 1)") < text.index("2. desync (critical, rank 1)")
+    assert "seen by events: rank 0 said: DesyncError" in text
+    assert "do: do this" in text
+    assert run_command(["diagnose", str(tmp_path), "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert [finding["kind"] for finding in told["findings"]] == ["out_of_memory", "desync"]
+    assert (told["state"], told["is_owned"], told["stacks"]) == ("failed", None, None)
+
+
+def test_a_healthy_run_and_an_abandoned_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_run(tmp_path, "finished", "length")
+    assert run_command(["diagnose", str(tmp_path)]) == 0
+    assert "nothing found wrong" in capsys.readouterr().out
+    layout = write_run(tmp_path, "running")
+    layout.owner_lock.touch()
+    assert run_command(["diagnose", str(tmp_path)]) == 0
+    text = capsys.readouterr().out
+    assert "but nobody runs it" in text
+    assert f"--out {tmp_path}" in text
+
+
+def test_bad_input_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_command(["diagnose", str(tmp_path)]) == 2
+    assert "not a run directory" in capsys.readouterr().err
+    write_run(tmp_path, "finished", "length")
+    assert run_command(["diagnose", str(tmp_path), "--stacks"]) == 2
+    assert "no process of this run is on this host" in capsys.readouterr().err
+
+
+def test_a_living_run_is_looked_at_and_left_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pulses = create_pulse_directory("d1a9" + os.urandom(4).hex(), 1)
+    environment = os.environ | {"PYTHONPATH": str(HERE), "PACELINE_PULSES": f"{pulses}/"}
+    ranks = [
+        subprocess.Popen(
+            [sys.executable, "-c", RANK, str(pulses), str(rank), phase], stdout=subprocess.PIPE, env=environment
+        )
+        for rank, phase in enumerate(("backward", "data"))
+    ]
+    try:
+        for rank in ranks:
+            assert rank.stdout is not None
+            assert rank.stdout.readline() == b"ready\n"
+        write_run(tmp_path, "running", pulses=str(pulses))
+        before = sorted(path.name for path in tmp_path.rglob("*"))
+        assert run_command(["diagnose", str(tmp_path), "--json"]) == 0
+        told = json.loads(capsys.readouterr().out)
+        assert told["findings"] == []  # a few seconds in a phase without history are nothing
+        os.kill(ranks[1].pid, signal.SIGSTOP)
+        assert run_command(["diagnose", str(tmp_path), "--json"]) == 0
+        (found,) = json.loads(capsys.readouterr().out)["findings"]
+        assert (found["kind"], found["rank"], found["phase"], found["step"]) == ("stopped", 1, "data", 7)
+        assert sorted(path.name for path in tmp_path.rglob("*")) == before
+        assert all(rank.poll() is None for rank in ranks)
+    finally:
+        for rank in ranks:
+            rank.kill()
+            rank.communicate()
+        remove_pulse_directory(pulses)

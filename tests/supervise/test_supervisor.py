@@ -1,0 +1,295 @@
+"""One attempt under a supervisor, with small processes for ranks: what becomes an incident, what does not, and on how bad a disk."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from paceline.diagnose.finding import Finding
+from paceline.files import Lock, read_json
+from paceline.supervise.attendance import Attendance
+from paceline.supervise.curves import Curves
+from paceline.supervise.settings import Settings
+from paceline.supervise.supervisor import Supervisor
+from paceline.telemetry.events import EventLog
+from paceline.telemetry.heartbeat import BeatWriter
+from paceline.telemetry.pulse import PulseWriter
+from paceline.telemetry.reader import read_run
+from paceline.telemetry.stop_request import EXIT_CODES, read_stop_request, write_stop_request
+
+MOVE = """
+for step in range(1, 31):
+    pulse.beat(step, "data"); time.sleep(0.005); pulse.beat(step, "forward"); time.sleep(0.005)
+"""
+HANG = MOVE + "time.sleep(300)"
+WAIT = MOVE + "pulse.beat(30, 'backward'); time.sleep(300)"
+HALT = Settings(policy="halt", stall_floor_s=0.5)
+
+
+def watch(supervisor: Supervisor, until, timeout_s: float = 30) -> None:
+    deadline = time.monotonic() + timeout_s
+    while not until():
+        assert time.monotonic() < deadline, supervisor.findings
+        supervisor.poll()
+        supervisor.wait(0.05)
+
+
+@pytest.fixture
+def supervise(fake_run):
+    made = []
+
+    def make(run, settings: Settings, **options) -> Supervisor:
+        made.append(Supervisor(run.layout, run.run, run.attempt, settings, **options))
+        return made[-1]
+
+    yield make
+    for supervisor in made:
+        supervisor.close()
+
+
+@pytest.mark.timeout(60)
+def test_an_incident_ends_by_itself_when_the_rank_goes_on(fake_run, supervise) -> None:
+    run = fake_run(2)
+    goes_on = MOVE + "\nwhile not (root / 'go').exists(): time.sleep(0.01)\npulse.beat(31, 'data'); time.sleep(300)"
+    beats = BeatWriter(run.layout.heartbeat(0), 0, 1)
+    beats.write({"step": 1, "phase": "data"})
+    with open(run.layout.heartbeat(0), "ab") as file:
+        file.write(b'{"v":1,"time":17')  # torn: its writer was killed
+    run.start(0, WAIT)
+    run.start(1, goes_on)
+    supervisor = supervise(run, replace(HALT, policy="note"))
+    watch(supervisor, lambda: supervisor.incidents)
+    (incident,) = supervisor.incidents
+    assert (incident.finding.kind, incident.finding.rank, incident.action) == ("stall", 1, "none")
+    assert incident.name == "0001-stall-rank1"
+    assert (incident.directory / "beats.jsonl").read_text().count("\n") == 1
+    time.sleep(0.3)
+    supervisor.poll()
+    assert incident.ended is None
+    (run.layout.root / "go").touch()
+    watch(supervisor, lambda: incident.ended is not None)
+    assert read_json(incident.directory / "report.json")["ended"] == incident.ended
+    assert len(supervisor.incidents) == 1
+    assert all(process.poll() is None for process in run.processes), "noted, and nothing else"
+
+
+@pytest.mark.timeout(60)
+def test_a_watcher_may_wish_for_another_policy(fake_run, supervise) -> None:
+    """`paceline watch --halt-on-stall` beside a supervisor that only notes."""
+    run = fake_run(2)
+    run.start(0, WAIT)
+    run.start(1, HANG)
+    supervisor = supervise(run, replace(HALT, policy="note"))
+    watch(supervisor, lambda: supervisor.incidents)
+    lock = Lock(run.layout.supervisor_lock)
+    lock.acquire()
+    with Attendance(run.layout.root, run.run, wants_halt=True) as attendance:
+        attendance.poll()
+        assert "is supervised by another process" in attendance.notes[0]
+        assert len(attendance.glance["ranks"]) == 2
+        watch(supervisor, lambda: supervisor.incidents[0].action == "killed")
+        attendance.poll()
+        assert attendance.halted is not None
+        assert "rank 1" in attendance.halted[0]
+    assert [process.wait(10) for process in run.processes] == [-9, -9]
+    assert not run.layout.policy_request.exists(), "taken back when the watcher leaves"
+    assert supervisor.incidents[0].policy == "halt"
+    (note,) = read_run(run.layout.root).events_of("note")
+    assert note["what"] == "supervise.policy=halt from here on"
+    lock.release()
+
+
+@pytest.mark.timeout(60)
+def test_of_two_watchers_the_second_takes_over_when_the_first_has_gone(fake_run) -> None:
+    run = fake_run(1)
+    run.start(0, "while True:\n    pulse.beat(1 + int(time.monotonic() * 50), 'forward'); time.sleep(0.01)")
+    with Attendance(run.layout.root, run.run, wants_halt=False) as first:
+        assert first.notes == ["supervising attempt 1, policy note"]
+        second = Attendance(run.layout.root, run.run, wants_halt=True)
+        assert "is supervised by another process" in second.notes[0]
+        first.poll()
+        second.poll()
+        assert run.layout.policy_request.exists()
+    deadline = time.monotonic() + 20
+    while not (lines := second.take_lines()):
+        assert time.monotonic() < deadline
+        second.poll()
+        time.sleep(0.05)
+    assert lines == ["supervising attempt 1, policy halt"]
+    assert not run.layout.policy_request.exists(), "it acts itself"
+    second.__exit__(None, None, None)
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("recipe", ["sdk", "sasrec"])
+def test_ranks_that_still_advance_are_asked_to_stop_together(fake_run, supervise, monkeypatch, recipe: str) -> None:
+    """A loss that is not a number: a foreign loop would go on with it for ever; of our own, train.nonfinite decides."""
+    run = fake_run(1)
+    run.run.recipe = recipe
+    run.start(0, "while True:\n    pulse.beat(1 + int(time.monotonic() * 50), 'forward'); time.sleep(0.01)")
+    nan = Finding("not_finite", "the loss is not a number", "lower the rate", severity="critical", step=3)
+    monkeypatch.setattr(Curves, "judge", lambda self: [nan])
+    supervisor = supervise(run, HALT)
+    if recipe == "sdk":
+        watch(supervisor, lambda: supervisor.incidents and supervisor.incidents[0].action == "asked")
+        request = read_stop_request(run.layout.stop_request, 1)
+        assert (request.reason, EXIT_CODES[request.reason]) == ("halted", 5)
+        assert supervisor.incidents[0].name in request.by
+        assert supervisor.incidents[0].stacks is None
+    else:
+        for _ in range(3):
+            supervisor.poll()
+        assert supervisor.incidents == []
+    assert run.processes[0].poll() is None
+
+
+@pytest.mark.timeout(60)
+def test_on_a_full_disk_it_acts_and_tells_all_the_same(fake_run, supervise, tmp_path, monkeypatch, capfd) -> None:
+    run = fake_run(2)
+    (run.layout.root / "incidents").write_text("")  # no directory can be made there
+    run.layout.events.symlink_to("/dev/full")
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "spare"))
+    (tmp_path / "spare").mkdir()
+    told = []
+    run.start(0, WAIT)
+    run.start(1, HANG)
+    supervisor = supervise(run, HALT, tell=told.append)
+    watch(supervisor, lambda: told and told[-1]["action"] == "killed")
+    assert [process.wait(10) for process in run.processes] == [-9, -9]
+    assert told[-1]["finding"]["rank"] == 1
+    place = Path(told[-1]["place"])
+    assert place.is_relative_to(tmp_path / "spare")
+    assert read_json(place / "report.json")["action"] == "killed"
+    assert "No space left on device" in capfd.readouterr().err
+
+
+@pytest.mark.timeout(60)
+def test_a_run_directory_that_was_removed_is_no_reason_to_leave_the_ranks_hanging(
+    fake_run, supervise, tmp_path, monkeypatch
+) -> None:
+    run = fake_run(2)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "spare"))
+    (tmp_path / "spare").mkdir()
+    run.start(0, WAIT)
+    run.start(1, HANG)
+    told = []
+    supervisor = supervise(run, HALT, tell=told.append)
+    supervisor.poll()
+    shutil.rmtree(run.layout.root)
+    run.layout.root.touch()  # nothing can be made there again
+    watch(supervisor, lambda: told and told[-1]["action"] == "killed")
+    assert [process.wait(10) for process in run.processes] == [-9, -9]
+    assert (told[-1]["finding"]["kind"], told[-1]["finding"]["rank"]) == ("stall", 1)
+    assert Path(told[-1]["place"]).is_relative_to(tmp_path / "spare")
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("excuse", ["asked", "failure", "end", ""])
+def test_ranks_that_end_after_a_word_are_no_incident(fake_run, supervise, excuse: str) -> None:
+    run = fake_run(2)
+    run.start(0, WAIT)
+    run.start(1, HANG)
+    supervisor = supervise(run, HALT)
+    supervisor.poll()
+    events = EventLog(run.layout.events, "rank 1", 1)
+    if excuse == "asked":
+        write_stop_request(run.layout.stop_request, 1, "ctrl_c", "a test")
+    elif excuse:
+        events.write(excuse, rank=1, secondary=False)
+    else:
+        events.write("failure", rank=0, secondary=True)
+        write_stop_request(run.layout.stop_request, 7, "ctrl_c", "another attempt")
+    os.kill(run.processes[1].pid, signal.SIGKILL)
+    if excuse:
+        for _ in range(5):
+            supervisor.poll()
+            supervisor.wait(0.05)
+        assert supervisor.incidents == []
+    else:
+        watch(supervisor, lambda: supervisor.incidents)
+        finding = supervisor.incidents[0].finding
+        assert (finding.kind, finding.rank) == ("dead_rank", 1)
+        assert supervisor.incidents[0].to_record()["ranks"][1]["exit_code"] == -9
+        watch(supervisor, lambda: supervisor.incidents[0].action == "killed")
+        assert run.processes[0].wait(10) == -9, "nobody else ended the one that was left"
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("free", [0, 10**6])
+def test_a_rank_that_could_not_say_that_the_disk_is_full(fake_run, supervise, monkeypatch, free: int) -> None:
+    run = fake_run(2)
+    run.start(0, WAIT)
+    run.start(1, MOVE + "import os; os._exit(4)")
+    monkeypatch.setattr(os, "statvfs", lambda _: SimpleNamespace(f_bavail=free, f_frsize=4096))
+    supervisor = supervise(run, HALT)
+    if free:
+        deadline = time.monotonic() + 1.5
+        watch(supervisor, lambda: time.monotonic() > deadline)
+        assert supervisor.incidents == [], "it has told its launcher"
+    else:
+        watch(supervisor, lambda: supervisor.incidents)
+        (incident,) = supervisor.incidents
+        assert (incident.finding.kind, incident.finding.rank) == ("disk_full", 1)
+        supervisor.poll()
+        assert incident.action == "none"
+
+
+@pytest.mark.timeout(60)
+def test_a_missing_pulse_one_of_another_version_and_clocks_that_jump_alarm_nobody(
+    fake_run, supervise, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = fake_run(3)
+    run.start(0, "while True:\n    pulse.beat(1 + int(time.monotonic() * 50), 'forward'); time.sleep(0.01)")
+    PulseWriter(run.pulses, 1, 1)
+    other = run.pulses / "rank_00001"
+    other.write_bytes(other.read_bytes()[:4] + (99).to_bytes(4, "little") + other.read_bytes()[8:])
+    supervisor = supervise(run, Settings(policy="halt", stall_floor_s=0.2))
+    for jump in (0, 3600, -7200, 0, 0):
+        real = time.time
+        with monkeypatch.context() as patch:
+            patch.setattr(time, "time", lambda jump=jump, real=real: real() + jump)
+            supervisor.poll()
+            supervisor.wait(0.1)
+    assert supervisor.findings == []
+    assert [seen.pulse is None for seen in supervisor.sight.ranks] == [False, True, True]
+    # The machine stood still: nobody watched, so nobody can say that a rank did not move.
+    real_clock = time.monotonic
+    monkeypatch.setattr(time, "monotonic", lambda: real_clock() + 600)
+    before = supervisor.sight.monotonic
+    supervisor.poll()
+    assert supervisor.sight.monotonic - before < 1.5
+    assert supervisor.findings == []
+
+
+@pytest.mark.timeout(60)
+def test_a_second_supervisor_leaves_again_and_the_process_ends_with_its_attempt(fake_run) -> None:
+    run = fake_run(1)
+    run.start(0, WAIT)
+    BeatWriter(run.layout.heartbeat(0), 0, 1).write({"step": 1, "phase": "data"})
+    command = [sys.executable, "-m", "paceline.supervise", str(run.layout.root), "--attempt", "1"]
+    lock = Lock(run.layout.supervisor_lock)
+    lock.acquire()
+    done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+    assert (done.returncode, "supervised by another process" in done.stderr) == (0, True)
+    lock.release()
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    run.processes.append(process)
+    deadline = time.monotonic() + 20
+    while lock.acquire():
+        lock.release()
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    run.attempt.state = "finished"
+    run.run.save(run.layout)
+    assert process.communicate(timeout=20) == (b"", b"")
+    assert read_run(run.layout.root).events == []

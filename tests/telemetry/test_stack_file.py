@@ -1,0 +1,63 @@
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from paceline.telemetry.stack_file import answer_requests, catches, find_answerer
+
+RANK = """
+import signal, sys, time
+from pathlib import Path
+from paceline.telemetry.stack_file import answer_requests
+before = sys.argv[2]
+if before == "ignored":
+    signal.signal(signal.SIGUSR1, signal.SIG_IGN)
+elif before == "taken":
+    signal.signal(signal.SIGUSR1, lambda *_: None)
+file = answer_requests(Path(sys.argv[1]), rank=3, attempt=2)
+def hang():
+    print(file is not None, flush=True)
+    time.sleep(60)
+hang()
+"""
+
+
+def start(path: Path, before: str = "") -> subprocess.Popen[str]:
+    return subprocess.Popen([sys.executable, "-c", RANK, str(path), before], stdout=subprocess.PIPE, text=True)
+
+
+def test_a_process_says_that_it_answers_and_does(tmp_path: Path) -> None:
+    path = tmp_path / "logs" / "stacks_rank_00003.txt"
+    assert find_answerer(path) is None
+    with start(path) as process:
+        assert process.stdout.readline() == "True\n"
+        assert find_answerer(path) == process.pid
+        assert catches(Path(f"/proc/{process.pid}/status").read_text())
+        assert not catches(Path(f"/proc/{process.pid}/status").read_text(), signal.SIGUSR2)
+        os.kill(process.pid, signal.SIGUSR1)
+        deadline = time.monotonic() + 20
+        while "in hang" not in path.read_text():
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        assert find_answerer(path) == process.pid, "its stacks do not hide it"
+        process.kill()
+    with open(path, "a") as file:
+        file.write("== pid 7 answers no more ==\n")
+    assert find_answerer(path) is None
+
+
+def test_a_signal_that_means_something_already_is_left_alone(tmp_path: Path) -> None:
+    for before in ("ignored", "taken"):
+        with start(tmp_path / before, before) as process:
+            assert process.stdout.readline() == "False\n"
+            assert not (tmp_path / before).exists()
+            process.kill()
+
+
+def test_without_room_there_are_no_stacks_and_no_error(tmp_path: Path) -> None:
+    (tmp_path / "logs").write_text("")
+    assert answer_requests(tmp_path / "logs" / "stacks.txt", 0, 1) is None
