@@ -19,6 +19,7 @@ EXIT_CODES = {
     "CheckpointError": 2,
     "OccupiedError": 2,
     "PreflightError": 3,
+    "HaltedError": 5,
     "GateError": 6,
     "StorageError": 4,
     "OutOfMemoryError": 4,

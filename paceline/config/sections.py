@@ -282,7 +282,7 @@ class Supervise(Section):
     )
     stall_floor_s: float = key(
         5,
-        "Seconds within which a stall is noticed, whatever the pace: who has not moved for four fifths of it in a step, or all of it else.",
+        "Seconds within which a stall is noticed, whatever the pace: who has not moved for 85 % of it has stalled.",
         gt=0,
     )
     stall_factor: float = key(

@@ -42,8 +42,8 @@ RARE = frozenset({"evaluate", "check", "log", "checkpoint", "snapshot"})
 STEP_PHASES = ("data", "forward", "backward", "optimizer", "step")
 """phases of a step: they come so often that nothing about the next one is new"""
 
-STEP_FLOOR = 0.8
-"""of the floor, in a phase of a step: it is noticed within the floor, and a look, a report and a loaded machine take their time, too"""
+EARLY = 0.85
+"""of the floor, where a phase has a history: it is noticed within the floor, and a look, a report and a loaded machine take their time, too"""
 
 
 @dataclass(frozen=True)

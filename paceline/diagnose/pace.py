@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter, deque
 from dataclasses import dataclass, field
 
-from paceline.diagnose.limits import NEVER_LEARNED, RARE, STEP_FLOOR, STEP_PHASES, Limits
+from paceline.diagnose.limits import EARLY, NEVER_LEARNED, RARE, Limits
 from paceline.telemetry.pulse import Pulse
 
 _KEPT = 512
@@ -67,7 +67,7 @@ class Pace:
         first = self._limits.without_history(phase)
         if p99 is None:
             return first
-        learned = max(self._floor_s(phase), self._limits.stall_factor * p99 * self._caution(phase))
+        learned = max(self._floor_s, self._limits.stall_factor * p99 * self._caution(phase))
         return learned if self._is_known(phase) else max(first, learned)
 
     def explain_limit(self, phase: str) -> str:
@@ -75,12 +75,13 @@ class Pace:
         limit, p99 = self.limit(phase), self.p99(phase)
         if p99 is None:
             return f"{limit:.0f} s, for a first {phase}"
-        if not self._is_known(phase) or limit <= self._floor_s(phase):
+        if not self._is_known(phase) or limit <= self._floor_s:
             return f"{limit:.3g} s (99 % of {phase} take less than {p99:.3g} s)"
         return f"{limit:.3g} s, {limit / p99:.3g} × the 99th percentile of {phase} ({p99:.3g} s)"
 
-    def _floor_s(self, phase: str) -> float:
-        return self._limits.stall_floor_s * (STEP_FLOOR if phase in STEP_PHASES else 1.0)
+    @property
+    def _floor_s(self) -> float:
+        return self._limits.stall_floor_s * EARLY
 
     def _is_known(self, phase: str) -> bool:
         """Whether its history says anything about the next one: a first save may have had nothing to save."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from statistics import median
+from statistics import fmean, median
 
 from paceline.diagnose.blocks import Block, Collector
 from paceline.diagnose.finding import Finding, Witness
@@ -27,8 +27,10 @@ _RANK_S = 1 / 64
 """of a second between two blocks, for each rank: many ranks need more time to compare, and have more to tell"""
 _SHOWN = 6
 """blocks that a finding's numbers are made of: doubt may have begun before the trouble did"""
-_IDLE_ERROR = 0.2
+_IDLE_ERROR, _LONG_ERROR = 0.2, 0.2
 """of all errors: waits need them more"""
+_LONG = 4
+"""blocks in a long one: what is small beside the noise of a few steps is not beside that of many"""
 _EXPLAINED = 0.4
 """of what a rank loses: a phase that has less of it is not the cause"""
 _AGREED = 0.3
@@ -76,18 +78,26 @@ class Stragglers:
         self._ranks = set(pulses)
         self._collector = Collector(pulses)
         self._blocks: deque[Block] = deque(maxlen=_KEPT)
-        self._by_wait = Suspicion(pulses, (1 - _IDLE_ERROR) * self._error)
+        self._by_wait = Suspicion(pulses, (1 - _IDLE_ERROR - _LONG_ERROR) * self._error)
         self._by_idle = Suspicion(pulses, _IDLE_ERROR * self._error)
+        self._by_long_wait = Suspicion(pulses, _LONG_ERROR * self._error)
+        self._long: list[Block] = []
 
     def _weigh(self, block: Block) -> None:
         self._blocks.append(block)
         self._by_wait.add(block.excess, block.steps)
         if block.idle:
             self._by_idle.add(block.idle, block.steps)
+        self._long.append(block)
+        if len(self._long) == _LONG:
+            means = {rank: fmean(each.excess[rank] for each in self._long) for rank in block.excess}
+            self._by_long_wait.add(means, sum(each.steps for each in self._long))
+            self._long.clear()
 
     def _findings(self) -> list[Finding]:
         idle = [rank for rank in self._by_idle.accused if self._delays_others(rank)]
-        doubts = {rank: self._by_wait.blocks_of_doubt(rank) for rank in self._by_wait.accused}
+        doubts = {rank: _LONG * self._by_long_wait.blocks_of_doubt(rank) for rank in self._by_long_wait.accused}
+        doubts |= {rank: self._by_wait.blocks_of_doubt(rank) for rank in self._by_wait.accused}
         doubts |= {rank: self._by_idle.blocks_of_doubt(rank) for rank in idle}
         if not doubts:
             return []

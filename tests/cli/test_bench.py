@@ -19,7 +19,7 @@ TOLD = {
     "tokens": 256,
     "block_steps": 10,
     "blocks": [[True, 0.303], [False, 0.3], [False, 0.3], [True, 0.303]],
-    "direct_us": {"pulse": 0.5, "borders": 1.5, "row": 200.0, "heartbeat": 20.0},
+    "direct_us": {"pulse": 0.5, "borders": 1.5, "wait": 0.25, "row": 200.0, "heartbeat": 20.0},
 }
 
 
@@ -36,7 +36,7 @@ def test_telemetry(monkeypatch, capsys):
     bench_telemetry.command(as_json=True)
     summary = json.loads(capsys.readouterr().out)
     assert summary["share"] == pytest.approx(0.01)
-    assert summary["direct_us"] == pytest.approx(4 * 0.5 + 1.5 + 200.5 / 10 + 20 * 30 / 5000, abs=0.01)
+    assert summary["direct_us"] == pytest.approx(4 * 0.5 + 1.5 + 0.25 + 200.5 / 10 + 20 * 30 / 5000, abs=0.01)
 
 
 @pytest.mark.parametrize("name", ["sharding", "checkpoint", "telemetry"])

@@ -30,7 +30,7 @@ def test_the_rank_that_is_behind_is_named_within_the_floor(phase: str) -> None:
     assert found.since == pytest.approx(START + 1.0)
     assert found.host == "a"
     assert after is not None
-    assert 3.25 <= after <= 3.75  # told before 4 s are over: a second is left of the 5 s
+    assert 3.5 <= after <= 4.0  # told after 85 % of the 5 s: the rest is for the report
 
 
 def test_the_limit_follows_the_pace_of_the_phase() -> None:
@@ -321,8 +321,8 @@ def test_with_a_short_limit_a_rank_that_has_just_moved_has_not_stalled(between_s
     assert found[0].numbers["held_s"] >= 0.6
 
 
-def test_between_steps_the_whole_floor_is_waited_for() -> None:
-    """A rank alone in a save or a log may meet a slow disk: less is certain there."""
+def test_a_rank_that_stays_behind_between_steps() -> None:
+    """In a log, of which the pace is known: within the floor, as in a step."""
     run, liveness = started()
     for step in range(20, 26):
         run.everybody(step, "log")
@@ -334,4 +334,4 @@ def test_between_steps_the_whole_floor_is_waited_for() -> None:
     (found,), after = run.watch(liveness, 30)
     assert (found.rank, found.phase) == (0, "log")
     assert after is not None
-    assert 4.25 <= after <= 4.75
+    assert 3.5 <= after <= 4.5

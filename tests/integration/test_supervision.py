@@ -64,7 +64,7 @@ def reference(zygote, tmp_path_factory: pytest.TempPathFactory) -> Run:
 @pytest.mark.timeout(180)
 def test_a_stopped_rank_is_named_halted_and_the_run_goes_on_bit_for_bit(start_ranks, paceline, reference: Run) -> None:
     """Under a launcher that is not ours, watched with --halt-on-stall."""
-    started: Started = start_ranks(3, *THREE, "supervise.stall_floor_s=2", plant="sleep:seconds=0.1")
+    started: Started = start_ranks(3, *THREE, "supervise.stall_floor_s=4", plant="sleep:seconds=0.1")
     wait_for_step(started.root, 0, 3)
     watch = paceline("watch", str(started.root), "--halt-on-stall")
     wait_until(lambda: (started.root / ".supervisor.lock").exists(), "a supervisor")
@@ -89,8 +89,9 @@ def test_a_stopped_rank_is_named_halted_and_the_run_goes_on_bit_for_bit(start_ra
     assert started.codes == [-9, -9, -9]
     assert_gone([*ranks, *members])
 
-    (report,) = incidents(started.root)
-    assert (report["finding"]["kind"], report["finding"]["rank"]) == ("stopped", 1)
+    found = incidents(started.root)
+    assert [(each["finding"]["kind"], each["finding"]["rank"]) for each in found] == [("stopped", 1)], found
+    (report,) = found
     assert (report["policy"], report["action"], report["attempt"]) == ("halt", "killed", 1)
     assert report["noticed"] >= report["happened"]
     assert report["ended"] >= report["noticed"]

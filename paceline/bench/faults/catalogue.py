@@ -111,6 +111,7 @@ def _build() -> list[Fault]:
                 {"kind": "throttle", "share": share},
                 Answer(("straggler", "throttled"), _EVERYWHERE),
                 steps=(60, 90),
+                most_ranks=2,  # of a cell's two cores each has one: what it is denied, nobody else can use
                 limit_steps=50,
                 cap_s=60.0,
                 cap_steps=200,

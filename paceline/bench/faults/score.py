@@ -70,6 +70,10 @@ def score(record: Mapping[str, Any]) -> Score:
         return Score(fault.name, name, False, why=f"{record['status']}: {_last_words(record)}")
     after = [notice for notice in loud if notice["time"] >= began]
     alarms = tuple(notice["kind"] for notice in loud if notice["time"] < began)
+    felt = _slowed_down(record["pace"], began)
+    if fault.wish["kind"] == "throttle" and not after and felt is not None and felt < fault.wish["share"] / 2:
+        # From outside one can only hope: a limit that the rank never reached is no fault.
+        return Score(fault.name, name, False, alarms=alarms, why=f"it had no effect: steps changed by {felt:+.0%}")
     if not after:
         why = f"nothing was said for {record['ended'] - began:.0f} s"
         return Score(fault.name, name, True, alarms=alarms, why=why, culprit=_blank(fault))
@@ -195,6 +199,16 @@ def _step_at(pace: Sequence[Sequence[float]], moment: float) -> float:
     rows = list(itertools.pairwise(pace))
     (step, at), (later, later_at) = next((pair for pair in rows if pair[1][1] >= moment), rows[-1])
     return step + (later - step) * (moment - at) / max(later_at - at, 1e-9)
+
+
+def _slowed_down(pace: Sequence[Sequence[float]], began: float) -> float | None:
+    """By which share steps took longer afterwards, in the median of what was logged; None: too little was."""
+    rows = [((later - step), (later_at - at), at) for (step, at), (later, later_at) in itertools.pairwise(pace)]
+    before = [seconds / steps for steps, seconds, at in rows if at < began and steps > 0]
+    after = [seconds / steps for steps, seconds, at in rows if at >= began and steps > 0]
+    if len(before) < 3 or len(after) < 3:
+        return None
+    return statistics.median(after) / statistics.median(before) - 1
 
 
 def _first(loud: Sequence[Mapping[str, Any]]) -> str:
