@@ -44,23 +44,22 @@ class HeldProcess:
             os.close(self.descriptor)
             raise
         self._exit_code: int | None = None
-        self._last = self.look()
+        self._cpu_s = 0.0
 
     def look(self) -> ProcessSight:
         """What it does at this moment. A process whose parent has not asked yet how it ended still tells it."""
         try:
             text = os.pread(self._stat, 1024, 0).decode("ascii", "replace")
         except ProcessLookupError:
-            return ProcessSight(self.pid, "gone", self._last.cpu_s, None, self._exit_code)
+            return ProcessSight(self.pid, "gone", self._cpu_s, None, self._exit_code)
         # Whatever a process calls itself stands in brackets, and may hold any character.
         fields = text[text.rindex(")") + 2 :].split()
         state = _STATES.get(fields[0], "other")
-        cpu_s = (int(fields[11]) + int(fields[12])) / _TICKS
+        self._cpu_s = (int(fields[11]) + int(fields[12])) / _TICKS
         if state == "zombie":
             self._exit_code = os.waitstatus_to_exitcode(int(fields[49]))
         memory_gib = int(fields[21]) / _PAGES_PER_GIB if state not in ("zombie", "gone") else None
-        self._last = ProcessSight(self.pid, state, cpu_s, memory_gib, self._exit_code)
-        return self._last
+        return ProcessSight(self.pid, state, self._cpu_s, memory_gib, self._exit_code)
 
     @property
     def is_alive(self) -> bool:

@@ -90,3 +90,20 @@ def test_a_process_that_nobody_may_look_at_is_hidden(monkeypatch: pytest.MonkeyP
     assert is_hidden(1)
     monkeypatch.undo()
     assert not is_hidden(2**22 + 1)
+
+
+def test_a_process_that_goes_while_it_is_taken_is_gone_and_nothing_worse(monkeypatch) -> None:
+    process = subprocess.Popen(["sleep", "300"])
+    opened = os.open
+
+    def reap(path: str, *flags: int) -> int:
+        descriptor = opened(path, *flags)
+        process.kill()
+        process.wait()
+        return descriptor
+
+    monkeypatch.setattr(os, "open", reap)
+    held = HeldProcess(process.pid)
+    assert held.look().state == "gone"
+    assert not held.signal(signal.SIGKILL)
+    held.close()
