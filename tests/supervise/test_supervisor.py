@@ -110,6 +110,26 @@ def test_a_watcher_may_wish_for_another_policy(fake_run, supervise) -> None:
 
 
 @pytest.mark.timeout(60)
+def test_a_wish_goes_with_the_terminal_of_its_watcher(fake_run) -> None:
+    run = fake_run(1)
+    run.start(0, MOVE + "time.sleep(300)")
+    lock = Lock(run.layout.supervisor_lock)
+    lock.acquire()
+    words = [sys.executable, "-m", "paceline", "watch", str(run.layout.root), "--halt-on-stall"]
+    watcher = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    run.processes.append(watcher)
+    deadline = time.monotonic() + 30
+    while not run.layout.policy_request.exists():
+        assert time.monotonic() < deadline
+        assert watcher.poll() is None
+        time.sleep(0.02)
+    watcher.send_signal(signal.SIGHUP)
+    assert watcher.wait(30) == 130
+    assert not run.layout.policy_request.exists()
+    lock.release()
+
+
+@pytest.mark.timeout(60)
 def test_of_two_watchers_the_second_takes_over_when_the_first_has_gone(fake_run) -> None:
     run = fake_run(1)
     run.start(0, "while True:\n    pulse.beat(1 + int(time.monotonic() * 50), 'forward'); time.sleep(0.01)")
