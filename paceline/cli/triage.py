@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -87,7 +88,7 @@ def _show(outcome: Outcome, session: Session) -> None:
     build_console().print(table)
     if outcome.state == "cured":
         print("\n".join(describe(outcome)))
-        print("do: " + " ".join(session.cure_command(outcome) or []))
+        print("do: " + shlex.join(session.cure_command(outcome) or []))
 
 
 def _apply(session: Session, outcome: Outcome, debug: bool) -> None:
