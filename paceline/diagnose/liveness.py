@@ -85,6 +85,7 @@ class Liveness:
         self._looked = sight.monotonic
         for seen in sight.ranks:
             self._follow(seen, sight)
+        self.pace.end_look()
         tracks = [self._tracks[rank] for rank in sorted(self._tracks) if rank < sight.world_size]
         if not tracks:
             return []
