@@ -79,7 +79,9 @@ def judge(evidence: Evidence) -> Verdict:
     # Whoever supervises it has told us, or, where that was not our own supervisor, the run directory.
     incidents = evidence.incidents or [e for e in evidence.events if e["kind"] == "incident"]
     # Ranks that were asked to stop, and did not come to it, ended as they say themselves.
-    actions = ("asked", "killed", "restarted") if end is not None and end["reason"] == "halted" else ("killed", "restarted")
+    actions = (
+        ("asked", "killed", "restarted") if end is not None and end["reason"] == "halted" else ("killed", "restarted")
+    )
     acted = next((each for each in reversed(incidents) if each.get("action") in actions), None)
     if acted is not None and not evidence.killed:
         return _halted(evidence, acted, end)

@@ -50,7 +50,9 @@ def test_not_a_number_has_its_first_step() -> None:
     (found,) = judge_metrics(made[:60], [])
     assert found.severity == "critical"
     (found,) = judge_metrics(rows(1, grad_norm=lambda index, norm: math.inf if index == 7 else norm), [])
-    assert (found.kind, found.step, found.severity) == ("not_finite", 80, "note"), "a scaled loss overflows now and then"
+    assert (found.kind, found.step, found.severity) == ("not_finite", 80, "note"), (
+        "a scaled loss overflows now and then"
+    )
 
 
 def test_a_spike_is_told_and_whether_it_came_back() -> None:
