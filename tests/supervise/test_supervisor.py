@@ -245,6 +245,28 @@ def test_ranks_that_end_after_a_word_are_no_incident(fake_run, supervise, excuse
 
 
 @pytest.mark.timeout(60)
+def test_where_there_is_room_nowhere_it_acts_and_writes_into_nobodys_directory(
+    fake_run, supervise, tmp_path, monkeypatch, capfd
+) -> None:
+    run = fake_run(2)
+    run.layout.incidents.touch()
+    (tmp_path / "none").touch()
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    run.start(0, WAIT)
+    run.start(1, HANG)
+    heard = []
+    supervisor = supervise(run, HALT, tell=heard.append)
+    with monkeypatch.context() as patch:
+        patch.setattr(tempfile, "tempdir", str(tmp_path / "none"))
+        watch(supervisor, lambda: heard and heard[-1]["action"] == "killed")
+    assert heard[-1]["finding"]["rank"] == 1
+    assert [process.wait(10) for process in run.processes] == [-9, -9]
+    assert list((tmp_path / "here").iterdir()) == []
+    assert "an incident cannot be written" in capfd.readouterr().err
+
+
+@pytest.mark.timeout(60)
 @pytest.mark.parametrize("free", [0, 10**6])
 def test_a_rank_that_could_not_say_that_the_disk_is_full(fake_run, supervise, monkeypatch, free: int) -> None:
     run = fake_run(2)
