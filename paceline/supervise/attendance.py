@@ -79,7 +79,7 @@ class Attendance:
         self._is_glance = is_glance
         self._lock = Lock(self._layout.supervisor_lock)
         self._events = Follower(self._layout.events)
-        self._events.records()  # what was said before is not said again
+        self._events.skip()  # what was said before is not said again
         self._lines: list[str] = []
         self._ended_at: float | None = None
         self._asked = time.monotonic()
