@@ -100,10 +100,6 @@ class Liveness:
         slow = self._slowness.see(sight)
         return self._find_stall([self._standing(track, sight) for track in tracks], sight) or slow
 
-    def standings(self, sight: Sight) -> list[Standing]:
-        """Where every rank stood at the last sight, for a report."""
-        return [self._standing(self._tracks[rank], sight) for rank in sorted(self._tracks)]
-
     def _follow(self, seen: RankSight, sight: Sight) -> None:
         track = self._tracks.get(seen.rank)
         if track is None:
