@@ -210,6 +210,17 @@ class Lock:
             self._descriptor = -1
 
 
+def is_locked(path: Path) -> bool | None:
+    """Whether somebody holds it alone; None where it cannot be told: there is no lock, or it must not be touched (a read-only copy)."""
+    lock = Lock(path)
+    try:
+        return not lock.acquire(shared=True) if path.exists() else None
+    except OSError:
+        return None
+    finally:
+        lock.release()
+
+
 def sha256_of(file: Path) -> str:
     """The digest of a file's content."""
     with open(file, "rb") as stream:

@@ -14,9 +14,8 @@ import typer
 
 from paceline.cli.arguments import Debug, Json, RunDirectory
 from paceline.cli.asking import waiting
-from paceline.cli.report import is_owned
 from paceline.errors import UsageError
-from paceline.files import finite
+from paceline.files import finite, is_locked
 from paceline.telemetry.layout import RunLayout
 
 if TYPE_CHECKING:
@@ -48,7 +47,7 @@ def command(
 
     with readable(run):
         found = read_run(run)
-        owned = is_owned(RunLayout(run).owner_lock)
+        owned = is_locked(RunLayout(run).owner_lock)
         with waiting("looking at the ranks"):
             sights, taken = _look(found, stacks)
         findings = examine_run(found, sights, is_owned=owned)

@@ -18,9 +18,10 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # an arrow that a terminal cannot show is no reason to end a run
-    if signal.getsignal(signal.SIGTERM) is not signal.SIG_IGN:
-        # Until a command listens for itself: SIGTERM ends it like Ctrl-C, with the same exit code.
-        signal.signal(signal.SIGTERM, signal.default_int_handler)
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        # Until a command listens for itself: SIGTERM and a terminal that closes end it like Ctrl-C, with the same exit code.
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, signal.default_int_handler)
     sys.exit(run_command(sys.argv[1:]))
 
 

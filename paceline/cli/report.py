@@ -11,7 +11,7 @@ import typer
 from paceline.cli.arguments import Debug, Json
 from paceline.cli.asking import waiting
 from paceline.errors import UsageError
-from paceline.files import Lock, finite
+from paceline.files import finite, is_locked
 from paceline.launch.weights import readable
 from paceline.telemetry.layout import RunLayout
 
@@ -73,7 +73,7 @@ def _read_run(root: Path, beside: Path, window: int) -> tuple[Page, dict[str, An
     from paceline.reports.run_page import build_run_page
     from paceline.reports.throughput import measure_throughput
 
-    facts = read_run_facts(root, result_rows, is_owned(RunLayout(root).owner_lock))
+    facts = read_run_facts(root, result_rows, is_locked(RunLayout(root).owner_lock))
     run, throughput = facts.run.run, measure_throughput(facts.run.metrics, window)
     record = {
         "run": str(facts.run.layout.root),
@@ -95,7 +95,7 @@ def _read_sweep(root: Path, beside: Path, window: int) -> tuple[Page, dict[str, 
     from paceline.reports.sweep_facts import read_sweep_facts
     from paceline.reports.sweep_page import build_sweep_page, sentence_of
 
-    facts = read_sweep_facts(root, is_owned(root / ".driver.lock"))
+    facts = read_sweep_facts(root, is_locked(root / ".driver.lock"))
     record = {
         "sweep": str(root),
         "state": facts.state,
@@ -113,7 +113,7 @@ def _read_playbook(root: Path, beside: Path, window: int) -> tuple[Page, dict[st
     from paceline.reports.playbook_facts import read_playbook_facts
     from paceline.reports.playbook_page import build_playbook_page
 
-    facts = read_playbook_facts(root, is_owned(RunLayout(root).owner_lock))
+    facts = read_playbook_facts(root, is_locked(RunLayout(root).owner_lock))
     record = {
         "playbook": str(root),
         "name": facts.name,
@@ -126,14 +126,3 @@ def _read_playbook(root: Path, beside: Path, window: int) -> tuple[Page, dict[st
 
 
 _READERS = {"run": _read_run, "sweep": _read_sweep, "playbook": _read_playbook}
-
-
-def is_owned(lock: Path) -> bool | None:
-    """None where it cannot be told: there is no lock, or it must not be touched (a read-only copy)."""
-    held = Lock(lock)
-    try:
-        return not held.acquire(shared=True) if lock.exists() else None
-    except OSError:
-        return None
-    finally:
-        held.release()

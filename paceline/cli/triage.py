@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -43,8 +44,8 @@ def command(
     """
     from rich.console import Console
 
-    from paceline.cli.report import is_owned
     from paceline.errors import GateError, OccupiedError, UsageError
+    from paceline.files import is_locked
     from paceline.telemetry.layout import RunLayout
     from paceline.triage.ladder import SYMPTOMS
     from paceline.triage.page import describe, to_record
@@ -52,7 +53,7 @@ def command(
 
     if symptom is not None and symptom not in SYMPTOMS:
         raise UsageError(f"there is no symptom {symptom!r}", "flag --symptom", f"one of {', '.join(SYMPTOMS)}")
-    if Path(target).is_dir() and is_owned(RunLayout(Path(target)).owner_lock):
+    if Path(target).is_dir() and is_locked(RunLayout(Path(target)).owner_lock):
         raise OccupiedError(
             "this run is running: its trials would fight it for the machine", target, f"paceline stop {target}"
         )
@@ -87,7 +88,7 @@ def _show(outcome: Outcome, session: Session) -> None:
     build_console().print(table)
     if outcome.state == "cured":
         print("\n".join(describe(outcome)))
-        print("do: " + " ".join(session.cure_command(outcome) or []))
+        print("do: " + shlex.join(session.cure_command(outcome) or []))
 
 
 def _apply(session: Session, outcome: Outcome, debug: bool) -> None:

@@ -16,6 +16,9 @@ from paceline.diagnose.memory import fit_growth, report_growth
 from paceline.diagnose.rows import Row, read_number
 from paceline.diagnose.spread import measure_spread
 
+_BEGINNING = 0.1
+"""of all steps so far: who does not know the rows before that cannot say that a loss has never fallen (a resumed run, the newest rows)"""
+
 
 @dataclass(frozen=True)
 class DivergenceSettings:
@@ -56,15 +59,22 @@ def judge_metrics(
 
 
 def _find_nonfinite(rows: Sequence[Row]) -> Finding | None:
-    bad = next((row for row in rows if _is_bad(row.get("loss")) or _is_bad(row.get("grad_norm"))), None)
-    if bad is None:
+    """Once it is over it is a note: fp16 with a scaled loss overflows now and then, and leaves such steps out."""
+    found = [row for row in rows if _is_bad(row.get("loss")) or _is_bad(row.get("grad_norm"))]
+    if not found:
         return None
+    bad, is_over = found[0], found[-1] is not rows[-1]
     said = f"loss {bad.get('loss')}, gradient norm {bad.get('grad_norm')}"
+    since = (
+        f"was not a number at step {bad['step']}, and later is"
+        if is_over
+        else f"is not a number from step {bad['step']} on, or before"
+    )
     return Finding(
         "not_finite",
-        f"the loss or the gradient is not a number from step {bad['step']} on, or before ({said})",
+        f"the loss or the gradient {since} ({said})",
         "lower train.optimizer.lr, lengthen train.schedule.warmup_steps, set train.clip_norm=1.0, or precision.mode=fp32; paceline triage RUN tries them",
-        severity="critical",
+        severity="note" if is_over else "critical",
         step=bad["step"],
         since=read_number(bad, "time"),
         witnesses=(Witness("metrics", True, said),),
@@ -153,9 +163,10 @@ def _find_flat_loss(rows: Sequence[Row], settings: DivergenceSettings) -> Findin
     """A loss that has not fallen since the run began, or does not move at all."""
     known = [(row["step"], loss) for row in rows if (loss := read_number(row, "loss")) is not None]
     losses = [loss for _, loss in known]
+    has_begun_here = bool(known) and known[0][0] <= _BEGINNING * known[-1][0]
     if len(losses) >= 5 and len(set(losses[-5:])) == 1:
         said = f"exactly {losses[-1]:.6g} in the last 5 rows"
-    elif len(losses) >= settings.flat_rows:
+    elif len(losses) >= settings.flat_rows and has_begun_here:
         quarter = max(5, len(losses) // 4)
         first, last = losses[:quarter], losses[-quarter:]
         if median(first) - median(last) > max(0.1 * measure_spread(last), 1e-3 * abs(median(first))):

@@ -85,6 +85,7 @@ class Liveness:
         self._looked = sight.monotonic
         for seen in sight.ranks:
             self._follow(seen, sight)
+        self.pace.end_look()
         tracks = [self._tracks[rank] for rank in sorted(self._tracks) if rank < sight.world_size]
         if not tracks:
             return []
@@ -98,10 +99,6 @@ class Liveness:
             return [report_stopped(self._standing(each, sight), now - self._stopped_s(each, sight)) for each in stopped]
         slow = self._slowness.see(sight)
         return self._find_stall([self._standing(track, sight) for track in tracks], sight) or slow
-
-    def standings(self, sight: Sight) -> list[Standing]:
-        """Where every rank stood at the last sight, for a report."""
-        return [self._standing(self._tracks[rank], sight) for rank in sorted(self._tracks)]
 
     def _follow(self, seen: RankSight, sight: Sight) -> None:
         track = self._tracks.get(seen.rank)

@@ -58,7 +58,7 @@ def fit_growth(places: Sequence[float], values_gib: Sequence[float]) -> Growth |
 
 
 class MemoryWatch:
-    """Follows the resident memory of every rank on this host."""
+    """Follows the memory of every rank on this host."""
 
     def __init__(self) -> None:
         self._attempt: int | None = None

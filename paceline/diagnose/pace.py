@@ -13,7 +13,7 @@ from paceline.diagnose.limits import EARLY, NEVER_LEARNED, RARE, Limits
 from paceline.telemetry.pulse import Pulse
 
 _KEPT = 512
-"""durations of a phase, the newest ones; of fewer than a hundred the 99th percentile is the longest"""
+"""durations of a phase, the longest at each of the newest looks; of fewer than a hundred the 99th percentile is the longest"""
 _KNOWN, _SURE = 3, 5
 """visits of a rare phase from which on its longest duration counts at all, and is trusted as it is"""
 
@@ -23,6 +23,8 @@ class _History:
     durations: deque[float] = field(default_factory=lambda: deque(maxlen=_KEPT))
     by_rank: Counter[int] = field(default_factory=Counter)
     """how often each rank has been in it"""
+    longest: float = 0.0
+    """since the last look"""
     p99: float | None = None
     """None: to be computed again"""
 
@@ -50,6 +52,13 @@ class Pace:
             if spent > 0:
                 # The mean over the steps between: a lower bound of the longest, and near it where steps are long enough to matter.
                 self._add(phase, now.rank, spent if phase in RARE else spent / steps)
+
+    def end_look(self) -> None:
+        """All ranks have been looked at. One duration for all of them: else many ranks would forget in seconds what a few remember."""
+        for history in self._histories.values():
+            if history.longest:
+                history.durations.append(history.longest)
+                history.longest, history.p99 = 0.0, None
 
     def p99(self, phase: str) -> float | None:
         """Seconds; None: never seen."""
@@ -94,6 +103,5 @@ class Pace:
 
     def _add(self, phase: str, rank: int, seconds: float) -> None:
         history = self._histories.setdefault(phase, _History())
-        history.durations.append(seconds)
-        history.p99 = None
+        history.longest = max(history.longest, seconds)
         history.by_rank[rank] += 1

@@ -20,6 +20,7 @@ class ProcessSight:
     cpu_s: float = 0.0
     """CPU time so far, all threads"""
     memory_gib: float | None = None
+    """its own, without what it has mapped of files"""
     exit_code: int | None = None
     """of a process that has gone, where anybody knows; negative: a signal"""
 

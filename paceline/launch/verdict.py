@@ -78,7 +78,11 @@ def judge(evidence: Evidence) -> Verdict:
     end = next((e for e in reversed(evidence.events) if e["kind"] == "end"), None)
     # Whoever supervises it has told us, or, where that was not our own supervisor, the run directory.
     incidents = evidence.incidents or [e for e in evidence.events if e["kind"] == "incident"]
-    acted = next((each for each in reversed(incidents) if each.get("action") in ("asked", "killed", "restarted")), None)
+    # Ranks that were asked to stop, and did not come to it, ended as they say themselves.
+    actions = (
+        ("asked", "killed", "restarted") if end is not None and end["reason"] == "halted" else ("killed", "restarted")
+    )
+    acted = next((each for each in reversed(incidents) if each.get("action") in actions), None)
     if acted is not None and not evidence.killed:
         return _halted(evidence, acted, end)
     records = _failure_records(evidence)
@@ -129,7 +133,7 @@ def _halted(evidence: Evidence, incident: Mapping[str, Any], end: Mapping[str, A
     place = str(incident["place"])
     do = f"read {place}/report.md; the same command goes on from the newest checkpoint"
     error = HaltedError(str(finding["what"]), place, do)
-    has_stopped = incident["action"] == "asked" and end is not None and end["reason"] == "halted"
+    has_stopped = incident["action"] == "asked" and end is not None
     state, step = ("stopped", end["step"]) if has_stopped and end is not None else ("failed", evidence.last_step)
     reason = f"halted: {finding['what']} ({place})"
     is_restart_wanted = incident["action"] == "restarted"

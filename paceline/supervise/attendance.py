@@ -17,7 +17,7 @@ from types import TracebackType
 from typing import Any
 
 from paceline.errors import UsageError
-from paceline.files import Lock
+from paceline.files import Lock, is_locked
 from paceline.supervise.glance import Glances
 from paceline.supervise.settings import load_enabled, load_settings
 from paceline.supervise.supervisor import LOOK_EVERY_S, Supervisor
@@ -35,13 +35,8 @@ _NEXT_ATTEMPT_S = 5.0
 
 def is_owned(layout: RunLayout, run: RunFile) -> bool:
     """Whether somebody owns the run at this moment; where its lock must not be touched, what run.json says has to do."""
-    lock = Lock(layout.owner_lock)
-    try:
-        return layout.owner_lock.exists() and not lock.acquire(shared=True)
-    except OSError:
-        return run.state == "running"
-    finally:
-        lock.release()
+    held = is_locked(layout.owner_lock)
+    return layout.owner_lock.exists() and (run.state == "running" if held is None else held)
 
 
 def load_running(root: Path) -> RunFile | str:
@@ -84,7 +79,7 @@ class Attendance:
         self._is_glance = is_glance
         self._lock = Lock(self._layout.supervisor_lock)
         self._events = Follower(self._layout.events)
-        self._events.records()  # what was said before is not said again
+        self._events.skip()  # what was said before is not said again
         self._lines: list[str] = []
         self._ended_at: float | None = None
         self._asked = time.monotonic()

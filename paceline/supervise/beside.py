@@ -22,6 +22,7 @@ from typing import Any
 
 from paceline.parentage import die_with_parent
 from paceline.supervise.settings import Settings
+from paceline.telemetry.events import EventLog
 from paceline.telemetry.incident_line import parse_incident
 from paceline.telemetry.layout import RunLayout
 from paceline.telemetry.pulse import read_pulse
@@ -29,7 +30,8 @@ from paceline.telemetry.pulse import read_pulse
 _START_S = 20.0
 """at most, until the first step: the ranks import torch, and want the cores more than a supervisor does, which has little to see yet"""
 _LAST_LOOK_S = 10.0
-_REPLACEMENTS = 3
+_GONE_S = 2.0
+_MOST_STARTS = 4
 
 
 class SupervisorProcess:
@@ -38,12 +40,13 @@ class SupervisorProcess:
     def __init__(self, layout: RunLayout, attempt: int, pulses: Path, settings: Settings) -> None:
         command = [sys.executable, "-m", "paceline.supervise", str(layout.root), "--attempt", str(attempt)]
         self._command = [*command, "--settings", json.dumps(settings.to_record())]
-        self._log = layout.supervisor_log
+        self._layout = layout
+        self._attempt = attempt
         self._pulses = pulses
         self._latest = time.monotonic() + _START_S
         self.incidents: list[dict[str, Any]] = []
         """as they were told, the newest last; one that was acted upon is told again"""
-        self._replaced = 0
+        self._starts = 0
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -53,12 +56,14 @@ class SupervisorProcess:
 
     def check(self) -> None:
         """Several times a second: a supervisor that was killed, or failed, is replaced; one that has nothing to do here is not."""
-        if self._process is None:
-            if self._has_begun():
-                self._start()
-        elif self._process.poll() and self._replaced < _REPLACEMENTS:
-            self._replaced += 1
+        is_missing = self._process.poll() if self._process is not None else self._has_begun()
+        if not is_missing or self._starts > _MOST_STARTS:
+            return
+        self._starts += 1
+        if self._starts <= _MOST_STARTS:
             self._start()
+        else:
+            self._give_up()
 
     def close(self, *, is_hasty: bool = False) -> None:
         """The attempt is over. It looks once more, at who has died and how, unless the ranks are sent away by us."""
@@ -69,7 +74,8 @@ class SupervisorProcess:
             self._process.wait(_LAST_LOOK_S)
         except subprocess.TimeoutExpired:
             self._process.kill()
-            self._process.wait()
+            with contextlib.suppress(subprocess.TimeoutExpired):  # on a disk that does not answer nobody can be killed
+                self._process.wait(_GONE_S)
         self._reader.join(timeout=2)
 
     def _has_begun(self) -> bool:
@@ -79,19 +85,33 @@ class SupervisorProcess:
     def _start(self) -> None:
         with contextlib.ExitStack() as files:
             try:
-                errors: Any = files.enter_context(open(self._log, "ab"))
+                errors: Any = files.enter_context(open(self._layout.supervisor_log, "ab"))
             except OSError:
                 errors = subprocess.DEVNULL
-            self._process = subprocess.Popen(
-                self._command,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=errors,
-                start_new_session=True,
-                preexec_fn=functools.partial(die_with_parent, os.getpid()),
-            )
+            try:
+                self._process = subprocess.Popen(
+                    self._command,
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.PIPE,
+                    stderr=errors,
+                    start_new_session=True,
+                    preexec_fn=functools.partial(die_with_parent, os.getpid()),
+                )
+            except (OSError, subprocess.SubprocessError):  # no memory or no process left: no reason to end the training
+                return
         self._reader = threading.Thread(target=self._listen, args=(self._process,), name="supervisor", daemon=True)
         self._reader.start()
+
+    def _give_up(self) -> None:
+        """Somebody may count on us."""
+        code = self._process.poll() if self._process is not None else None
+        how = "it could not be started" if code is None else f"its supervisor ended with {code}"
+        log = self._layout.supervisor_log.relative_to(self._layout.root)
+        with contextlib.suppress(OSError):
+            events = EventLog(self._layout.events, "launcher", self._attempt)
+            why = f"{how}, {_MOST_STARTS} times; see {log}"
+            events.write("warning", what="nobody supervises this attempt any more", why=why)
+            events.close()
 
     def _listen(self, process: subprocess.Popen[bytes]) -> None:
         assert process.stdout is not None

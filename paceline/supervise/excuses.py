@@ -61,8 +61,8 @@ class Excuses:
             return False
         if self._is_ours and finding.cause in _SAID:
             return True
-        if not self._has_spoken:
-            self._has_spoken = any(self._is_word(event) for event in self._events.records())
+        while not self._has_spoken and (events := self._events.records()):  # a long file comes in pieces
+            self._has_spoken = any(map(self._is_word, events))
         return self._has_spoken or read_stop_request(self._layout.stop_request, self._attempt) is not None
 
     def _is_word(self, event: dict[str, object]) -> bool:

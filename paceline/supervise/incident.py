@@ -43,9 +43,13 @@ class Incident:
     """none, asked (all ranks to stop at one step), killed, restarted"""
     ended: float | None = None
     """when it no longer held, or its ranks had gone"""
-    directory: Path = field(default_factory=Path)
+    directory: Path = field(init=False)
     stacks: Stacks | None = None
     clusters: Sequence[Cluster] = ()
+
+    def __post_init__(self) -> None:
+        # Until it is opened, and where there is room for it nowhere: a name that does not exist, never the working directory.
+        self.directory = self.layout.incidents / f"0000-{_subject(self.finding)}"
 
     @property
     def name(self) -> str:

@@ -24,7 +24,7 @@ class CompileAnnouncer:
     def __init__(self, pulse: PulseWriter) -> None:
         self._pulse = pulse
         self._handler: Any = None
-        self._interrupted = (0, "start")
+        self._interrupted: tuple[int, str] | None = None
 
     def register(self) -> bool:
         """Whether it is registered, from now on or already; torch._dynamo.reset() forgets it, so it is asked again."""
@@ -50,4 +50,7 @@ class CompileAnnouncer:
         self._pulse.beat(self._pulse.step, "compile")
 
     def _on_end(self, _: Any) -> None:
-        self._pulse.beat(*self._interrupted)
+        # One that was under way when we registered, which may be done from another thread, has interrupted nothing that we know of.
+        if self._interrupted is not None:
+            self._pulse.beat(*self._interrupted)
+            self._interrupted = None

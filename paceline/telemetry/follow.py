@@ -35,6 +35,11 @@ class Follower:
         self._offset += len(data)
         return data.decode("utf-8", "replace").splitlines()
 
+    def skip(self) -> None:
+        """Passes over what is there already, however much it is."""
+        while self.lines():
+            pass
+
     def records(self) -> list[dict[str, Any]]:
         """New lines as JSON objects; damaged ones are passed over."""
         found = []

@@ -5,6 +5,7 @@ describe(outcome)[0]   -> "cured by: no loader processes (data.num_workers=0), a
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -59,7 +60,7 @@ def write_outcome(outcome: Outcome, out: Path, command: list[str] | None) -> Non
     heads = ("change", "settings", "price", "result", "samples/s", "what was seen")
     lines = [f"# Triage: {outcome.symptom}", "", *describe(outcome), ""]
     if command is not None:
-        lines += ["```sh", " ".join(command), "```", ""]
+        lines += ["```sh", shlex.join(command), "```", ""]
     lines += [f"| {' | '.join(heads)} |", f"|{'---|' * len(heads)}"]
     lines += [f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in row)} |" for row in rows(outcome)]
     write_text(out / "triage.md", "\n".join(lines) + "\n")

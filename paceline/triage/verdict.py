@@ -10,13 +10,11 @@ import math
 import re
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
-STATUSES = ("healthy", "stalled", "out_of_memory", "diverged", "failed", "refused")
-"""refused: `paceline train` did not take the command, which says nothing about the training"""
 _REFUSED = (2, 3)
-"""its exit codes then"""
+"""exit codes of a `paceline train` that did not take the command"""
 _SYMPTOM_OF_STATUS = {"stalled": "deadlock", "out_of_memory": "out_of_memory", "diverged": "instability"}
 _SHOWN_BY = {
     "deadlock": ("stalled", "failed"),
@@ -71,10 +69,10 @@ class Verdict:
     """What became of it."""
 
     status: str
+    """healthy, stalled, out_of_memory, diverged, failed; refused: it says nothing about the training"""
     what: str = ""
     samples_per_s: float | None = None
     last_step: int | None = None
-    numbers: Mapping[str, float] = field(default_factory=dict)
 
 
 def judge_trial(seen: Seen) -> Verdict:

@@ -47,7 +47,12 @@ def test_nothing_is_said_of_an_ordinary_run(seed: int) -> None:
 def test_not_a_number_has_its_first_step() -> None:
     made = rows(1, loss=lambda index, loss: math.nan if index >= 50 else loss)
     assert kinds(made)["not_finite"] == 510
-    assert kinds(rows(1, grad_norm=lambda index, norm: math.inf if index == 7 else norm))["not_finite"] == 80
+    (found,) = judge_metrics(made[:60], [])
+    assert found.severity == "critical"
+    (found,) = judge_metrics(rows(1, grad_norm=lambda index, norm: math.inf if index == 7 else norm), [])
+    assert (found.kind, found.step, found.severity) == ("not_finite", 80, "note"), (
+        "a scaled loss overflows now and then"
+    )
 
 
 def test_a_spike_is_told_and_whether_it_came_back() -> None:
@@ -69,6 +74,7 @@ def test_a_loss_that_never_falls_is_flat_and_one_that_has_fallen_is_not() -> Non
     assert "loss_flat" in kinds(rows(4, loss=lambda index, loss: 7.0 + dice.gauss(0, 0.1)))
     assert "loss_flat" in kinds(rows(4, loss=lambda index, loss: loss if index < 100 else 2.5))
     assert "loss_flat" not in kinds(rows(4, num=2000))
+    assert "loss_flat" not in kinds(rows(4, num=2000)[-1000:]), "it has fallen before: where it ends says nothing"
 
 
 def test_throughput_that_decays_and_a_dip_that_does_not() -> None:

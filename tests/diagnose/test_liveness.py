@@ -54,6 +54,21 @@ def test_the_pace_of_a_step_is_learned_from_looks_that_span_many() -> None:
     assert liveness.pace.p99("forward") == pytest.approx(2.0, rel=0.06)
 
 
+def test_many_ranks_forget_no_sooner_than_a_few() -> None:
+    limits = []
+    for world_size in (2, 16):
+        run, liveness = Made(world_size), Liveness(Limits())
+        run.train(5, liveness, step_s=0.4)
+        run.everybody(6, "data")
+        assert liveness.see(run.sight()) == []
+        run.wait(2.0)
+        run.everybody(6, "forward")
+        assert liveness.see(run.sight()) == []
+        assert run.train(80, liveness, step_s=0.4) == []
+        limits.append(liveness.pace.limit("data"))
+    assert limits == pytest.approx([10.0, 10.0], rel=0.1), "5 × the 2 s that it took once"
+
+
 def test_slow_steps_are_no_stall_even_before_there_is_history() -> None:
     run, liveness = Made(2), Liveness(Limits())
     run.everybody(1, "forward")

@@ -169,6 +169,13 @@ def test_an_agreed_stop_that_the_supervisor_asked_for_is_a_stop() -> None:
     assert not verdict.is_worth_restarting
 
 
+def test_who_was_asked_to_halt_and_ended_before_that_ended_as_he_says() -> None:
+    finished = judge(Evidence(agent_exit=0, events=[end("finished", "length")], incidents=[incident("asked")]))
+    assert (finished.state, finished.exit_code, finished.error) == ("finished", 0, None)
+    failures = [failure(NonFiniteError("not a number"), 0)]
+    assert isinstance(judge(Evidence(1, failures=failures, incidents=[incident("asked")])).error, NonFiniteError)
+
+
 def test_an_incident_that_was_only_noted_changes_no_verdict() -> None:
     verdict = judge(Evidence(agent_exit=0, events=[end("finished", "length")], incidents=[incident("none")]))
     assert (verdict.state, verdict.exit_code, verdict.error) == ("finished", 0, None)

@@ -2,10 +2,12 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import time
 
 import pytest
 
+from paceline.files import read_records
 from paceline.supervise.beside import SupervisorProcess
 from paceline.supervise.settings import Settings
 from paceline.telemetry.pulse import PulseWriter
@@ -40,3 +42,28 @@ def test_a_supervisor_that_was_killed_is_replaced_and_its_incidents_are_heard(fa
     assert supervisor.incidents[0]["finding"]["kind"] == "stopped"
     assert supervisor.incidents[0]["incident"] == "0001-stopped-rank0"
     assert "Traceback" not in run.layout.supervisor_log.read_text()
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("is_there", [True, False])
+def test_one_that_cannot_be_had_is_told_and_ends_nothing(fake_run, monkeypatch, is_there: bool) -> None:
+    run = fake_run(1)
+    supervisor = SupervisorProcess(run.layout, 1, run.pulses, Settings())
+    PulseWriter(run.pulses, 0, 1).beat(1, "data")
+    monkeypatch.setattr(supervisor, "_command", ["false"])
+    if not is_there:
+        monkeypatch.setattr(subprocess, "Popen", no_process)
+    deadline = time.monotonic() + 20
+    while not (told := read_records(run.layout.events) if run.layout.events.exists() else []):
+        supervisor.check()
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    supervisor.check()
+    supervisor.close()
+    (event,) = told
+    assert (event["kind"], event["what"]) == ("warning", "nobody supervises this attempt any more")
+    assert ("ended with 1" if is_there else "could not be started") in event["why"]
+
+
+def no_process(*_: object, **__: object) -> None:
+    raise BlockingIOError(11, "Resource temporarily unavailable")

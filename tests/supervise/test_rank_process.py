@@ -90,3 +90,34 @@ def test_a_process_that_nobody_may_look_at_is_hidden(monkeypatch: pytest.MonkeyP
     assert is_hidden(1)
     monkeypatch.undo()
     assert not is_hidden(2**22 + 1)
+
+
+@pytest.mark.timeout(60)
+def test_what_a_process_has_mapped_of_files_is_not_its_memory(fake_run, tmp_path) -> None:
+    data = tmp_path / "tokens"
+    data.write_bytes(bytes(64 << 20))
+    run = fake_run(1)
+    touch = f"import mmap\nfile = open({str(data)!r}, 'r+b')\nview = mmap.mmap(file.fileno(), 0)\nsum(view[::4096])\n"
+    own = "own = bytearray(b'1') * (32 << 20)\n"
+    process = HeldProcess(run.start(0, f"{touch}{own}pulse.beat(3, 'forward'); time.sleep(300)"))
+    memory_gib = process.look().memory_gib
+    process.close()
+    assert 32 / 1024 < memory_gib < 64 / 1024
+
+
+def test_a_process_that_goes_while_it_is_taken_is_gone_and_nothing_worse(monkeypatch) -> None:
+    process = subprocess.Popen(["sleep", "300"])
+    opened = os.open
+
+    def reap(path: str, *flags: int) -> int:
+        descriptor = opened(path, *flags)
+        if path.endswith("statm"):
+            process.kill()
+            process.wait()
+        return descriptor
+
+    monkeypatch.setattr(os, "open", reap)
+    held = HeldProcess(process.pid)
+    assert held.look().state == "gone"
+    assert not held.signal(signal.SIGKILL)
+    held.close()

@@ -110,6 +110,26 @@ def test_a_watcher_may_wish_for_another_policy(fake_run, supervise) -> None:
 
 
 @pytest.mark.timeout(60)
+def test_a_wish_goes_with_the_terminal_of_its_watcher(fake_run) -> None:
+    run = fake_run(1)
+    run.start(0, MOVE + "time.sleep(300)")
+    lock = Lock(run.layout.supervisor_lock)
+    lock.acquire()
+    words = [sys.executable, "-m", "paceline", "watch", str(run.layout.root), "--halt-on-stall"]
+    watcher = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    run.processes.append(watcher)
+    deadline = time.monotonic() + 30
+    while not run.layout.policy_request.exists():
+        assert time.monotonic() < deadline
+        assert watcher.poll() is None
+        time.sleep(0.02)
+    watcher.send_signal(signal.SIGHUP)
+    assert watcher.wait(30) == 130
+    assert not run.layout.policy_request.exists()
+    lock.release()
+
+
+@pytest.mark.timeout(60)
 def test_of_two_watchers_the_second_takes_over_when_the_first_has_gone(fake_run) -> None:
     run = fake_run(1)
     run.start(0, "while True:\n    pulse.beat(1 + int(time.monotonic() * 50), 'forward'); time.sleep(0.01)")
@@ -222,6 +242,28 @@ def test_ranks_that_end_after_a_word_are_no_incident(fake_run, supervise, excuse
         assert supervisor.incidents[0].to_record()["ranks"][1]["exit_code"] == -9
         watch(supervisor, lambda: supervisor.incidents[0].action == "killed")
         assert run.processes[0].wait(10) == -9, "nobody else ended the one that was left"
+
+
+@pytest.mark.timeout(60)
+def test_where_there_is_room_nowhere_it_acts_and_writes_into_nobodys_directory(
+    fake_run, supervise, tmp_path, monkeypatch, capfd
+) -> None:
+    run = fake_run(2)
+    run.layout.incidents.touch()
+    (tmp_path / "none").touch()
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    run.start(0, WAIT)
+    run.start(1, HANG)
+    heard = []
+    supervisor = supervise(run, HALT, tell=heard.append)
+    with monkeypatch.context() as patch:
+        patch.setattr(tempfile, "tempdir", str(tmp_path / "none"))
+        watch(supervisor, lambda: heard and heard[-1]["action"] == "killed")
+    assert heard[-1]["finding"]["rank"] == 1
+    assert [process.wait(10) for process in run.processes] == [-9, -9]
+    assert list((tmp_path / "here").iterdir()) == []
+    assert "an incident cannot be written" in capfd.readouterr().err
 
 
 @pytest.mark.timeout(60)

@@ -42,6 +42,8 @@ def test_a_compilation_announces_itself_once_torch_is_there(tmp_path: Path, monk
     assert announcer.register()
     assert len(handler.start_callbacks) == len(handler.end_callbacks) == 1
     pulse.beat(7, "forward")
+    handler.end_callbacks[0](None)
+    assert read_pulse(tmp_path, 0).step == 7, "of one that had begun before anybody registered"
     handler.start_callbacks[0](None)
     assert (read_pulse(tmp_path, 0).step, read_pulse(tmp_path, 0).phase) == (7, "compile")
     handler.end_callbacks[0](None)

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
+from paceline.telemetry import follow
 from paceline.telemetry.follow import Follower
 
 
@@ -32,3 +35,13 @@ def test_a_table_needs_its_header_once(tmp_path: Path) -> None:
     assert follower.rows() == [{"step": 1, "loss": 0.5}]
     append(path, ",0.25\n3,\n")
     assert follower.rows() == [{"step": 2, "loss": 0.25}, {"step": 3, "loss": None}]
+
+
+def test_what_is_there_already_can_be_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(follow, "_MOST_BYTES", 100)
+    path = tmp_path / "events.jsonl"
+    path.write_text('{"old": 1}\n' * 100)
+    follower = Follower(path)
+    follower.skip()
+    append(path, '{"new": 1}\n')
+    assert follower.records() == [{"new": 1}]
