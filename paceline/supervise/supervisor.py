@@ -119,6 +119,9 @@ class Supervisor:
 
     def _note(self, finding: Finding) -> None:
         now = time.monotonic()
+        is_table = finding.kind == "memory_growth" and finding.rank is None
+        if is_table and any(kind == finding.kind for kind, _ in self._told):
+            return  # the column is that of a process, which was told with its rank
         last = self._told.get(finding.subject)
         self._told[finding.subject] = now
         if last is None or now - last > _AGAIN_S:
