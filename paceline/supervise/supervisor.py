@@ -119,9 +119,10 @@ class Supervisor:
 
     def _note(self, finding: Finding) -> None:
         now = time.monotonic()
-        is_table = finding.kind == "memory_growth" and finding.rank is None
-        if is_table and any(kind == finding.kind for kind, _ in self._told):
-            return  # the column is that of a process, which was told with its rank
+        if finding.kind == "memory_growth" and finding.rank is None:
+            named = [*self._told, *(each.subject for each in self.findings if each is not finding)]
+            if any(kind == finding.kind for kind, _ in named):
+                return  # a table's column is that of a process, which is told with its rank
         last = self._told.get(finding.subject)
         self._told[finding.subject] = now
         if last is None or now - last > _AGAIN_S:
