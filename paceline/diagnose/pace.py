@@ -52,13 +52,12 @@ class Pace:
             return
         for phase, total_s in now.spent_s.items():
             spent = total_s - before.spent_s.get(phase, 0.0)
-            longest = min(spent, stood_s) if phase == before.phase else 0.0
-            if phase == UNDECLARED and longest > self._usual_s(phase):
-                self._pauses.add(longest)  # kept out of what is usual
-                spent, longest = spent - longest, 0.0
+            if phase == UNDECLARED == before.phase and stood_s > self._usual_s(phase):
+                self._pauses.add(stood_s)
+                spent -= stood_s  # kept out of what is usual
             if spent > 0:
                 # The mean over the steps between: a lower bound of the longest, and near it where steps are long enough to matter.
-                self._add(phase, now.rank, spent if phase in RARE else max(spent / steps, longest))
+                self._add(phase, now.rank, spent if phase in RARE else spent / steps)
 
     def end_look(self) -> None:
         """All ranks have been looked at. One duration for all of them: else many ranks would forget in seconds what a few remember."""

@@ -404,14 +404,3 @@ def test_whoever_waits_for_a_rank_that_evaluates_alone_is_not_hung(phase: str, p
     run.move(0, 81 if place[1] == "step" else 80, phase)
     run.move(1, *place)
     assert pause(run, liveness, 200) == []
-
-
-def test_a_pause_is_learned_as_long_as_it_was_and_not_as_a_mean_over_steps() -> None:
-    run, liveness = started(2)
-    run.everybody(21, "data")
-    pause(run, liveness, 3)
-    for step in range(22, 42):
-        run.everybody(step, "forward")
-        run.wait(0.01)
-    assert liveness.see(run.sight()) == []
-    assert liveness.pace.p99("data") == pytest.approx(3, abs=0.3)

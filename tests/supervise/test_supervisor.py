@@ -177,11 +177,10 @@ def test_ranks_that_still_advance_are_asked_to_stop_together(fake_run, supervise
 def test_a_rank_that_goes_on_soon_after_it_was_noticed_is_not_killed(fake_run, supervise) -> None:
     """It is noticed before its limit is over, and acted upon only when that is over by as much again as the floor."""
     run = fake_run(2)
-    goes_on = MOVE + "\nwhile not (root / 'go').exists(): time.sleep(0.01)\nexec(code.split('#')[1])#" + MOVE.replace(
-        "range(1, 31)", "range(31, 90)"
-    )
-    run.start(0, WAIT)
-    run.start(1, goes_on + "\ntime.sleep(300)")
+    again = "while not (root / 'go').exists(): time.sleep(0.01)" + MOVE.replace("range(1, 31)", "range(31, 90)")
+    waits = "pulse.beat(step, 'backward')\n"
+    run.start(0, f"{MOVE}{waits}{again}{waits}time.sleep(300)")
+    run.start(1, f"{MOVE}{again}time.sleep(300)")
     supervisor = supervise(run, replace(HALT, stall_floor_s=2.0))
     watch(supervisor, lambda: supervisor.incidents)
     (incident,) = supervisor.incidents
