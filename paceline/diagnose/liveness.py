@@ -200,7 +200,7 @@ def _report_stall(
         what = f"the run stands still for {held_s:.1f} s, and no rank differs from the others: {describe_places(standings)}"
     return Finding(
         "stall",
-        f"{what} (told within its limit: {limit})",
+        f"{what} ({'limit' if held_s >= limit_s else 'told within its limit:'} {limit})",
         "paceline diagnose RUN --stacks shows where each rank is",
         severity="critical",
         cause=accused.cause,

@@ -203,7 +203,8 @@ class OutsideWatch:
         process = Witness("process", rank is not None or bool(idle), said or "CPU time not known")
         output = Witness("output", True, f"no line for {silent_s:.1f} s; {why}; {_LESS}")
         how = "computes alone while the others wait" if rank in busy else "waits while the others compute"
-        which = f"rank {rank} {how}" if rank is not None else "no rank differs from the others"
+        nobody = "no rank differs from the others" if len(works) > 1 else "it waits"
+        which = f"rank {rank} {how}" if rank is not None else nobody
         all_compute = f"all its ranks compute: {said}"
         finding = Finding(
             "slow",

@@ -256,6 +256,7 @@ def test_who_comes_late_takes_the_ranks_word_for_how_long() -> None:
     (found,) = liveness.see(run.sight())
     assert (found.kind, found.rank) == ("stall", 1)
     assert found.numbers["held_s"] == pytest.approx(41.5)
+    assert "(limit 4.25 s; 99 % of data take less than " in found.what
 
 
 def test_a_clock_that_jumped_before_somebody_came_is_no_stall() -> None:
