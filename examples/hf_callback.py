@@ -1,4 +1,4 @@
-"""A Hugging Face Trainer that writes a Paceline run directory, through a callback of forty lines.
+"""A Hugging Face Trainer that writes a Paceline run directory, through a callback of fifty lines.
 
     pip install transformers accelerate
     python examples/hf_callback.py --out runs/hf
@@ -23,11 +23,11 @@ from paceline import start_run
 
 
 class PacelineCallback(TrainerCallback):
-    """Tells steps, evaluations and the end of a Trainer; on every rank."""
+    """Tells steps, evaluations, saves and the end of a Trainer; on every rank."""
 
     def __init__(self, out: str | Path, config: dict[str, Any] | None = None) -> None:
         self._out, self._config = out, config
-        self._evaluation, self._is_evaluating = contextlib.ExitStack(), False
+        self._phase, self._phase_name = contextlib.ExitStack(), ""
 
     def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
         self._log_every = int(args.logging_steps)
@@ -43,6 +43,7 @@ class PacelineCallback(TrainerCallback):
     def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
         if not control.should_log:  # else on_log follows, and knows the loss
             self._step(state)
+            self._announce(control)
         control.should_training_stop |= self._should_stop(args, state)
 
     def on_log(
@@ -55,13 +56,15 @@ class PacelineCallback(TrainerCallback):
     ) -> None:
         if logs is not None and "loss" in logs:
             self._step(state, logs["loss"], logs.get("learning_rate"), logs.get("grad_norm"))
+            self._announce(control)
+
+    def on_epoch_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
+        self._announce(control)
 
     def on_prediction_step(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any
     ) -> None:
-        if not self._is_evaluating:  # its first batch
-            self._is_evaluating = True
-            self._evaluation.enter_context(self._run.phase("evaluate"))
+        self._enter("evaluate")
 
     def on_evaluate(
         self,
@@ -74,12 +77,26 @@ class PacelineCallback(TrainerCallback):
         own = {name.removeprefix("eval_"): value for name, value in (metrics or {}).items() if name.startswith("eval_")}
         pace = ("runtime", "samples_per_second", "steps_per_second")
         self._run.validation({name: own[name] for name in own if name not in pace}, step=state.global_step)
-        self._evaluation.close()
-        self._is_evaluating = False
+        self._announce(control)
+
+    def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
+        self._announce(control)
 
     def on_train_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
+        self._enter("")
         self._step(state)
         self._run.finish()
+
+    def _announce(self, control: TrainerControl) -> None:
+        """What the Trainer does next: it logs, evaluates and saves, in this order, where its control says so."""
+        self._enter("evaluate" if control.should_evaluate else "checkpoint" if control.should_save else "")
+
+    def _enter(self, phase: str) -> None:
+        if phase != self._phase_name:
+            self._phase.close()
+            self._phase_name = phase
+            if phase:
+                self._phase.enter_context(self._run.phase(phase))
 
     def _should_stop(self, args: TrainingArguments, state: TrainerState) -> bool:
         """The same on all ranks. On several hosts each sees the request at a step of its own: rank 0 decides, once per window."""

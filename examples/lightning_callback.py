@@ -22,7 +22,7 @@ from paceline import start_run
 
 
 class PacelineCallback(Callback):
-    """Tells steps, evaluations and the end of a Trainer; on every rank."""
+    """Tells steps, evaluations, saves and the end of a Trainer; on every rank."""
 
     def __init__(self, out: str | Path, config: dict[str, Any] | None = None) -> None:
         self._out, self._config = out, config
@@ -77,6 +77,12 @@ class PacelineCallback(Callback):
         if not trainer.sanity_checking:
             self._run.validation(trainer.callback_metrics, step=trainer.global_step)
             self._enter("data")
+
+    def on_save_checkpoint(
+        self, trainer: lightning.Trainer, pl_module: lightning.LightningModule, checkpoint: dict[str, Any]
+    ) -> None:
+        if hasattr(self, "_run"):  # it is about to be written; whatever comes next ends the phase
+            self._enter("checkpoint")
 
     def on_train_end(self, trainer: lightning.Trainer, pl_module: lightning.LightningModule) -> None:
         self._phase.close()

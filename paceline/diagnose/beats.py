@@ -12,7 +12,7 @@ from typing import Any
 
 from paceline.diagnose.culprit import accuse, find_behind
 from paceline.diagnose.finding import Finding, Witness
-from paceline.diagnose.limits import RARE, Limits
+from paceline.diagnose.limits import RARE, UNDECLARED, Limits
 from paceline.diagnose.standing import Standing, describe_places, name_ranks
 from paceline.telemetry.pulse import Pulse
 
@@ -50,12 +50,14 @@ def _find_stall(beats: Mapping[int, Sequence[Beat]], limits: Limits) -> list[Fin
     guilty = [standing for standing in standings if standing.rank in accused.ranks]
     who = name_ranks(accused.ranks) if guilty else "no rank that differs from the others"
     said = f"{describe_places(standings)}, unchanged for {held_s:.0f} s"
+    is_undeclared = any(standing.phase == UNDECLARED for standing in behind)
+    is_sure = not is_undeclared or held_s >= limits.without_history(UNDECLARED)
     return [
         Finding(
             "stall",
-            f"the run stood still at the end: {who}; {said}",
+            f"the run stood still at the end: {who}; {said}{'' if is_sure else '; it does not say what it did there'}",
             f"read logs/rank_{guilty[0].rank:05d}.log" if guilty else "read the last lines of logs/",
-            severity="critical",
+            severity="critical" if is_sure else "warning",
             cause=accused.cause,
             rank=accused.ranks[0] if len(accused.ranks) == 1 else None,
             ranks=accused.ranks if len(accused.ranks) > 1 else (),

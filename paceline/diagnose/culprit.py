@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from paceline.diagnose.finding import Witness
+from paceline.diagnose.limits import NEVER_LEARNED, RARE, UNDECLARED
 from paceline.diagnose.standing import WAITING, Standing, describe_places, find_worker, name_ranks
 
 
@@ -24,9 +25,15 @@ class Accusation:
 
 
 def find_behind(standings: Sequence[Standing]) -> list[Standing]:
-    """The ranks that are furthest behind; all of them, where all are in one place."""
+    """The ranks that are furthest behind; all of them, where all are in one place.
+
+    `step` is no place: who is in it may be waiting for somebody who evaluates or saves alone, and counts as further on.
+    """
     last = min(standing.place for standing in standings)
-    return [standing for standing in standings if standing.place == last]
+    behind = [standing for standing in standings if standing.place == last]
+    if any(standing.phase != UNDECLARED for standing in behind):
+        return behind
+    return [each for each in standings if each in behind or each.phase in RARE | NEVER_LEARNED]
 
 
 def accuse(standings: Sequence[Standing]) -> Accusation:

@@ -17,7 +17,11 @@ from paceline.diagnose.rows import Row, read_number
 from paceline.diagnose.spread import measure_spread
 
 _BEGINNING = 0.1
-"""of all steps so far: who does not know the rows before that cannot say that a loss has never fallen (a resumed run, the newest rows)"""
+"""of all steps so far: who does not know the rows before that cannot say that a loss has never fallen"""
+_SOON = (5, 20)
+"""rows within which a loss may fall to where it stays: by twice what chance makes of so few, it has fallen"""
+_GROWN_S = 20.0
+"""for which memory has to grow in a table: who watches the processes themselves says so before, and knows whose"""
 
 
 @dataclass(frozen=True)
@@ -38,11 +42,20 @@ class DivergenceSettings:
 
 
 def judge_metrics(
-    rows: Sequence[Row], events: Sequence[Row], settings: DivergenceSettings | None = None
+    rows: Sequence[Row],
+    events: Sequence[Row],
+    settings: DivergenceSettings | None = None,
+    beginning: Sequence[Row] = (),
 ) -> list[Finding]:
-    """Everything that the tables of a run say about it, each kind at most once."""
+    """Everything that the tables of a run say about it, each kind at most once.
+
+    `beginning`: the first rows of the run, of whatever attempt, where `rows` are only the newest.
+    """
     settings = settings or DivergenceSettings()
-    rows = [row for row in rows if isinstance(row.get("attempt"), int) and isinstance(row.get("step"), int)]
+    rows, beginning = (
+        [row for row in table if isinstance(row.get("attempt"), int) and isinstance(row.get("step"), int)]
+        for table in (rows, beginning)
+    )
     attempt = max((row["attempt"] for row in rows), default=None)
     last = [row for row in rows if row["attempt"] == attempt]
     judged = [
@@ -50,7 +63,7 @@ def judge_metrics(
         _find_spike(rows, settings),
         _find_exploding(rows, settings),
         _find_zero_gradient(rows),
-        _find_flat_loss(rows, settings),
+        _find_flat_loss(rows, beginning or rows, settings),
         _find_decay(last, settings),
         _find_growth(last),
         _find_gate_collapse(events, settings),
@@ -159,17 +172,18 @@ def _find_zero_gradient(rows: Sequence[Row]) -> Finding | None:
     )
 
 
-def _find_flat_loss(rows: Sequence[Row], settings: DivergenceSettings) -> Finding | None:
+def _find_flat_loss(rows: Sequence[Row], beginning: Sequence[Row], settings: DivergenceSettings) -> Finding | None:
     """A loss that has not fallen since the run began, or does not move at all."""
     known = [(row["step"], loss) for row in rows if (loss := read_number(row, "loss")) is not None]
+    begun = [(row["step"], loss) for row in beginning if (loss := read_number(row, "loss")) is not None]
     losses = [loss for _, loss in known]
-    has_begun_here = bool(known) and known[0][0] <= _BEGINNING * known[-1][0]
+    has_begun_here = bool(known and begun) and begun[0][0] <= _BEGINNING * known[-1][0]
     if len(losses) >= 5 and len(set(losses[-5:])) == 1:
         said = f"exactly {losses[-1]:.6g} in the last 5 rows"
     elif len(losses) >= settings.flat_rows and has_begun_here:
         quarter = max(5, len(losses) // 4)
-        first, last = losses[:quarter], losses[-quarter:]
-        if median(first) - median(last) > max(0.1 * measure_spread(last), 1e-3 * abs(median(first))):
+        first, last = [loss for _, loss in begun[:quarter]], losses[-quarter:]
+        if _has_fallen(first, last, 0.1) or any(_has_fallen(first[:num], last, 2.5 / num**0.5) for num in _SOON):
             return None
         said = f"median {median(first):.4g} in the first quarter, {median(last):.4g} in the last"
     else:
@@ -181,6 +195,12 @@ def _find_flat_loss(rows: Sequence[Row], settings: DivergenceSettings) -> Findin
         step=known[-1][0],
         witnesses=(Witness("metrics", True, said),),
     )
+
+
+def _has_fallen(first: Sequence[float], last: Sequence[float], least: float) -> bool:
+    """By more than so many times what it wavers."""
+    before = median(first)
+    return before - median(last) > max(least * measure_spread(last), 1e-3 * abs(before))
 
 
 def _find_decay(rows: Sequence[Row], settings: DivergenceSettings) -> Finding | None:
@@ -216,7 +236,7 @@ def _find_growth(rows: Sequence[Row]) -> Finding | None:
     if len(known) < 20:
         return None
     growth = fit_growth([time for time, _, _ in known], [memory for _, memory, _ in known])
-    if growth is None or growth.over <= 0:
+    if growth is None or growth.over < _GROWN_S:
         return None
     return report_growth(growth, None, None, known[-1][2], known[0][0])
 

@@ -42,6 +42,9 @@ RARE = frozenset({"evaluate", "check", "log", "checkpoint", "snapshot"})
 STEP_PHASES = ("data", "forward", "backward", "optimizer", "step")
 """phases of a step: they come so often that nothing about the next one is new"""
 
+UNDECLARED = "step"
+"""somewhere in a loop that does not say where: in a step, or in an evaluation that it does not declare"""
+
 EARLY = 0.85
 """of the floor, where a phase has a history: it is noticed within the floor, and a look, a report and a loaded machine take their time, too"""
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from paceline.diagnose.culprit import accuse, find_behind
 from paceline.diagnose.deaths import has_died, report_deaths, report_stopped
-from paceline.diagnose.finding import Finding
+from paceline.diagnose.finding import Finding, Witness
 from paceline.diagnose.limits import Limits
 from paceline.diagnose.pace import Pace
 from paceline.diagnose.sight import RankSight, Sight
@@ -33,6 +33,8 @@ class _Track:
     seen: RankSight
     moved: float
     """when something of it last changed, by the watcher's clock"""
+    stood: float = 0.0
+    """when it was last seen not to have moved since then"""
     pulse: Pulse | None = None
     cpu_s: float | None = None
     cpu_at: float = 0.0
@@ -67,7 +69,7 @@ class Liveness:
             if pulse is None or pulse.attempt != sight.attempt or seen.process is None:
                 continue
             held_s = max(0.0, sight.time - pulse.since)
-            self._tracks[seen.rank] = _Track(seen, sight.monotonic - held_s, pulse)
+            self._tracks[seen.rank] = _Track(seen, sight.monotonic - held_s, pulse=pulse)
             self.pace.learn(replace(pulse, step=pulse.step - pulse.steps, spent_s={}), pulse, 0.0)
         self._attempt = sight.attempt
         self.see(sight)
@@ -109,9 +111,12 @@ class Liveness:
         pulse = seen.pulse if seen.pulse is not None and seen.pulse.attempt == sight.attempt else None
         if pulse is not None and pulse != track.pulse:
             if track.pulse is not None and not track.is_excused:
-                self.pace.learn(track.pulse, pulse, sight.monotonic - track.moved)
+                stood_s = max(0.0, track.stood - track.moved)
+                self.pace.learn(track.pulse, pulse, sight.monotonic - track.moved, stood_s)
             track.pulse, track.moved, track.cpu_s, track.is_excused = pulse, sight.monotonic, None, False
             has_moved = True
+        else:
+            track.stood = sight.monotonic
         process = seen.process
         if process is None:
             track.stopped = track.gone = None
@@ -160,15 +165,23 @@ class Liveness:
             standings = known
         behind = find_behind(standings)
         held_s = min(standing.held_s for standing in behind)
-        limit_s = max(self.pace.limit(standing.phase) for standing in behind)
-        # A limit is the time within which it is noticed: it began up to a look before it was seen, and the next look comes too late.
-        # Never more than a quarter of it: with a short limit, and looks that are far apart, a rank that has just moved would have stalled.
-        early_s = min(2 * self._between_s, limit_s / 4)
         assert self._began is not None
-        if held_s + early_s < limit_s or sight.monotonic - self._began < _LEAST_S:
+        if sight.monotonic - self._began < _LEAST_S:
             return []
-        limit = self.pace.explain_limit(behind[0].phase)
-        return [_report_stall(standings, behind, sight, limit, limit_s)]
+        longest = max(behind, key=lambda standing: self.pace.limit(standing.phase))
+        limit_s = self.pace.limit(longest.phase)
+        if self._is_over(held_s, limit_s):
+            return [_report_stall(standings, behind, sight, self.pace.explain_limit(longest.phase), limit_s)]
+        if self._is_over(held_s, max(self.pace.notice_limit(standing.phase) for standing in behind)):
+            return [_report_pause(behind, held_s, limit_s, sight)]
+        return []
+
+    def _is_over(self, held_s: float, limit_s: float) -> bool:
+        """A limit is the time within which it is noticed: it began up to a look before it was seen, and the next look comes too late.
+
+        Never more than a quarter of it: with a short limit, and looks that are far apart, a rank that has just moved would have stalled.
+        """
+        return held_s + min(2 * self._between_s, limit_s / 4) >= limit_s
 
 
 def _report_stall(
@@ -187,7 +200,7 @@ def _report_stall(
         what = f"the run stands still for {held_s:.1f} s, and no rank differs from the others: {describe_places(standings)}"
     return Finding(
         "stall",
-        f"{what} (limit {limit})",
+        f"{what} ({'limit' if held_s >= limit_s else 'told within its limit:'} {limit})",
         "paceline diagnose RUN --stacks shows where each rank is",
         severity="critical",
         cause=accused.cause,
@@ -198,6 +211,24 @@ def _report_stall(
         step=shown.step,
         since=shown.pulse.since if shown.pulse is not None else sight.time - shown.held_s,
         witnesses=accused.witnesses,
+        numbers={"held_s": held_s, "limit_s": limit_s},
+    )
+
+
+def _report_pause(behind: list[Standing], held_s: float, limit_s: float, sight: Sight) -> Finding:
+    """A loop that does not say where it is, for longer than usual: it evaluates, saves, or hangs."""
+    said = f"{describe_places(behind)} for {held_s:.1f} s"
+    return Finding(
+        "slow",
+        f"the loop does not say what it does: {said}, longer than usual; it may evaluate, save, or hang, and counts as hung after {limit_s:.0f} s",
+        'declare it with run.phase("evaluate") or run.phase("checkpoint"); paceline diagnose RUN --stacks shows where it is',
+        severity="note",
+        rank=behind[0].rank if len(behind) == 1 else None,
+        ranks=tuple(standing.rank for standing in behind) if len(behind) > 1 else (),
+        phase=behind[0].phase,
+        step=behind[0].step,
+        since=sight.time - held_s,
+        witnesses=(Witness("pulse", True, said),),
         numbers={"held_s": held_s, "limit_s": limit_s},
     )
 

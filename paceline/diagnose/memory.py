@@ -16,7 +16,7 @@ _PARTS = 4
 LEAST_GIB = 0.25
 LEAST_SHARE = 0.05
 """of what it was: growth that is less is none"""
-_LEAST_S = 7.0
+_LEAST_S = 15.0
 _EVERY_S = 1.0
 _JUDGED_S = 2.0
 _KEPT = 180

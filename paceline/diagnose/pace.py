@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections import Counter, deque
 from dataclasses import dataclass, field
 
-from paceline.diagnose.limits import EARLY, NEVER_LEARNED, RARE, Limits
+from paceline.diagnose.limits import EARLY, NEVER_LEARNED, RARE, UNDECLARED, Limits
+from paceline.diagnose.pauses import Pauses
 from paceline.telemetry.pulse import Pulse
 
 _KEPT = 512
@@ -39,9 +40,11 @@ class Pace:
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
         self._histories: dict[str, _History] = {}
+        self._pauses = Pauses(limits)
 
-    def learn(self, before: Pulse, now: Pulse, held_s: float) -> None:
-        """From two readings of one rank. `held_s`: how long the first place was seen to last, where the pulse itself does not tell."""
+    def learn(self, before: Pulse, now: Pulse, held_s: float, stood_s: float = 0.0) -> None:
+        """From two readings of one rank. `held_s`: how long after the first the second was taken; `stood_s`: for how long of that the rank
+        was seen not to move."""
         steps = max(1, now.step - before.step)
         if not now.spent_s:
             if steps == 1 and held_s > 0:
@@ -49,6 +52,9 @@ class Pace:
             return
         for phase, total_s in now.spent_s.items():
             spent = total_s - before.spent_s.get(phase, 0.0)
+            if phase == UNDECLARED == before.phase and stood_s > self._usual_s(phase):
+                self._pauses.add(stood_s)
+                spent -= stood_s  # kept out of what is usual
             if spent > 0:
                 # The mean over the steps between: a lower bound of the longest, and near it where steps are long enough to matter.
                 self._add(phase, now.rank, spent if phase in RARE else spent / steps)
@@ -61,9 +67,9 @@ class Pace:
                 history.longest, history.p99 = 0.0, None
 
     def p99(self, phase: str) -> float | None:
-        """Seconds; None: never seen."""
+        """Seconds; None: never seen, up to the last look."""
         history = self._histories.get(phase)
-        if history is None:
+        if history is None or not history.durations:
             return None
         if history.p99 is None:
             ordered = sorted(history.durations)
@@ -72,21 +78,30 @@ class Pace:
 
     def limit(self, phase: str) -> float:
         """Seconds after which a rank that is still in this phase has stalled."""
-        p99 = self.p99(phase)
-        first = self._limits.without_history(phase)
-        if p99 is None:
-            return first
-        learned = max(self._floor_s, self._limits.stall_factor * p99 * self._caution(phase))
-        return learned if self._is_known(phase) else max(first, learned)
+        usual_s = self._usual_s(phase)
+        return self._pauses.limit_s(usual_s) if phase == UNDECLARED else usual_s
+
+    def notice_limit(self, phase: str) -> float:
+        """Seconds after which it is worth a word: earlier than that where a pause may be anything."""
+        usual_s = self._usual_s(phase)
+        return self._pauses.notice_s(usual_s) if phase == UNDECLARED else usual_s
 
     def explain_limit(self, phase: str) -> str:
         """Where the limit comes from, for a person."""
         limit, p99 = self.limit(phase), self.p99(phase)
         if p99 is None:
             return f"{limit:.0f} s, for a first {phase}"
-        if not self._is_known(phase) or limit <= self._floor_s:
-            return f"{limit:.3g} s (99 % of {phase} take less than {p99:.3g} s)"
-        return f"{limit:.3g} s, {limit / p99:.3g} × the 99th percentile of {phase} ({p99:.3g} s)"
+        if phase == UNDECLARED or not self._is_known(phase) or limit <= self._floor_s:
+            return f"{limit:.3g} s; 99 % of {phase} take less than {p99:.3g} s"
+        return f"{limit:.3g} s, {limit / p99:.3g} × the 99th percentile of {phase}, {p99:.3g} s"
+
+    def _usual_s(self, phase: str) -> float:
+        p99 = self.p99(phase)
+        first = self._limits.without_history(phase)
+        if p99 is None:
+            return first
+        learned = max(self._floor_s, self._limits.stall_factor * p99 * self._caution(phase))
+        return learned if self._is_known(phase) else max(first, learned)
 
     @property
     def _floor_s(self) -> float:

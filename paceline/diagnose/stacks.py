@@ -90,12 +90,16 @@ def weigh_stacks(finding: Finding, clusters: Sequence[Cluster]) -> Finding:
     """The finding with what the stacks say: who is odd, and at which line.
 
     A rank that was named by its pulse stays named, unless it waits in a collective and exactly one other does not. Where nobody was named
-    and all wait, the odd one waits in another collective than the others.
+    and all wait, the odd one waits in another collective than the others. One stack alone stands out from nothing, and of a rank that is
+    stopped or dead the others' stacks say nothing: then they tell where it is, and are no witness.
     """
     odd = next((cluster for cluster in clusters if cluster.is_odd), None)
+    own = next((cluster for cluster in clusters if finding.rank in cluster.ranks and cluster.place), None)
+    num_stacks = sum(len(cluster.ranks) for cluster in clusters if cluster.frames)
+    if num_stacks < 2 or (finding.kind != "stall" and (odd is None or finding.rank not in odd.ranks)):
+        return replace(finding, what=f"{finding.what}; it is in {own.place}") if own is not None else finding
     if odd is None:
         said = "all ranks are in the same calls" if len(clusters) == 1 else "no rank's stack stands out"
-        own = next((cluster for cluster in clusters if finding.rank in cluster.ranks and cluster.place), None)
         where = f"; rank {finding.rank} is in {own.place}" if own is not None else ""
         return replace(finding, witnesses=(*finding.witnesses, Witness("stacks", False, said + where)))
     said = f"{name_ranks(odd.ranks)} in {odd.place}, unlike the others"
@@ -105,7 +109,7 @@ def weigh_stacks(finding: Finding, clusters: Sequence[Cluster]) -> Finding:
     accused = next((cluster for cluster in clusters if finding.rank in cluster.ranks), None)
     all_wait = odd.waits and all(cluster.waits for cluster in clusters if cluster.frames)
     is_better = len(odd.ranks) == 1 and (accused is None or (accused.waits and not odd.waits))
-    if finding.kind != "stall" or not is_better or finding.ranks:
+    if not is_better or finding.ranks:
         return replace(finding, witnesses=(*finding.witnesses, Witness("stacks", False, said)))
     before = tuple(replace(witness, agrees=False) for witness in finding.witnesses)
     return replace(

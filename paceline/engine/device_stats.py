@@ -26,14 +26,15 @@ _PEAK_TFLOPS = {
 
 
 def memory_gib(device: torch.device, graph_bytes: int) -> float:
-    """Peak of allocated memory since the last call on CUDA, with what graphs keep besides; resident memory of the process on the CPU."""
+    """Peak of allocated memory since the last call on CUDA, with what graphs keep besides; on the CPU the resident memory of the process
+    without what it has mapped of files, which is the system's to take back."""
     if device.type == "cuda":
         # Not max_memory_allocated: it flattens every figure that the allocator has before it takes one.
         peak: int = torch.cuda.memory_stats_as_nested_dict(device)["allocated_bytes"]["all"]["peak"]
         torch.cuda.reset_peak_memory_stats(device)
         return (peak + graph_bytes) / _GIB
-    resident_pages = int(Path("/proc/self/statm").read_text().split()[1])
-    return resident_pages * os.sysconf("SC_PAGE_SIZE") / _GIB
+    _, resident_pages, mapped_pages, *_ = map(int, Path("/proc/self/statm").read_text().split())
+    return (resident_pages - mapped_pages) * os.sysconf("SC_PAGE_SIZE") / _GIB
 
 
 def gpu_reading(device: torch.device) -> dict[str, Any] | None:

@@ -19,6 +19,8 @@ from paceline.telemetry.layout import RunLayout
 _EVERY_S = 10.0
 _ROWS = 1000
 """the newest ones; older ones say nothing about what is wrong now"""
+_FIRST = 200
+"""rows of the run, of whatever attempt: where its loss came from"""
 
 
 class Curves:
@@ -28,6 +30,7 @@ class Curves:
         self._attempt = attempt
         self._metrics = Follower(layout.metrics)
         self._events = Follower(layout.events)
+        self._beginning: list[dict[str, Any]] = []
         self._rows: deque[dict[str, Any]] = deque(maxlen=_ROWS)
         self._observations: deque[dict[str, Any]] = deque(maxlen=_ROWS)
         self._found: list[Finding] = []
@@ -38,11 +41,14 @@ class Curves:
         if now - self._judged < _EVERY_S:
             return self._found
         self._judged = now
-        rows = [row for row in self._metrics.rows() if row.get("attempt") == self._attempt]
+        written = self._metrics.rows()
+        self._beginning += written[: max(0, _FIRST - len(self._beginning))]
+        rows = [row for row in written if row.get("attempt") == self._attempt]
         events = [event for event in self._events.records() if event.get("attempt") == self._attempt]
         self._observations += [event for event in events if event.get("kind") == "observation"]
         self._rows += rows
         if rows:
             known = list(self._rows)
-            self._found = [*judge_metrics(known, list(self._observations)), *judge_bounds(known, {})]
+            judged = judge_metrics(known, list(self._observations), beginning=self._beginning)
+            self._found = [*judged, *judge_bounds(known, {})]
         return self._found

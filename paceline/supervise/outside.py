@@ -1,7 +1,8 @@
 """Watches a script that knows nothing of us, by what can be seen from outside: the pace of its output, its processes and their CPU time.
 
-It knows no phases, so that a long evaluation and a hang look alike to it but for one thing: in an evaluation all ranks work, in a hang
-some wait. What it finds rests on less than a pulse tells, and says so.
+It knows no phases, so that a long evaluation and a hang look alike to it. Where all ranks work, it is no hang; where some wait, the others
+may evaluate or save: silence is noted when it is longer than usual, and called a stall only after an explicit limit. What it finds rests on
+less than a pulse tells, and says so.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from collections import deque
 from dataclasses import replace
 
 from paceline.diagnose.finding import Finding, Witness
+from paceline.diagnose.pauses import Pauses
 from paceline.diagnose.sight import ProcessSight, RankSight, Sight
 from paceline.supervise.rank_process import HeldProcess
 from paceline.supervise.script_eye import ScriptEye
@@ -74,6 +76,10 @@ class OutsideWatch:
         self.eye = ScriptEye(layout, attempt)
         self._limits = settings.limits
         self._gaps: deque[float] = deque(maxlen=_GAPS)
+        """between lines, without what was longer than usual"""
+        self._pauses = Pauses(settings.limits)
+        self._is_excused = False
+        """somebody was stopped since the last line: how long it was silent says nothing about its pace"""
         self._moved: float | None = None
         """when the output last grew, by the watcher's clock"""
         self._size = 0
@@ -104,9 +110,13 @@ class OutsideWatch:
         if size == self._size:
             return
         self._size = size
-        if self._moved is not None:
-            self._gaps.append(now - self._moved)
-        self._moved = now
+        if self._moved is not None and not self._is_excused:
+            gap = now - self._moved
+            if gap > self._usual()[0]:
+                self._pauses.add(gap)
+            else:
+                self._gaps.append(gap)
+        self._moved, self._is_excused = now, False
 
     def _follow(self, rank: int, process: ProcessSight, now: float) -> None:
         for state in ("stopped", "gone"):
@@ -123,19 +133,22 @@ class OutsideWatch:
     def _judge(self, sight: Sight, now: float) -> list[Finding]:
         stopped = [r for r in sight.ranks if now - self._since.get((r.rank, "stopped"), now) >= self._limits.stopped_s]
         if stopped:
+            self._is_excused = True
             return [self._report_stopped(seen, sight) for seen in stopped]
         living = [r for r in sight.ranks if r.process is not None and (r.rank, "gone") not in self._since]
-        dead = [r for r in sight.ranks if now - self._since.get((r.rank, "gone"), now) >= _DEAD_S]
+        gone = [r for r in sight.ranks if now - self._since.get((r.rank, "gone"), now) >= _DEAD_S]
+        codes = {r.rank: r.process.exit_code for r in gone if r.process is not None}
+        dead = [r for r in gone if codes[r.rank]]  # with 0 its work is done: ranks need not end together
         if dead and living:
             return [self._report_dead(seen, sight) for seen in dead[:1]]
         silent_s = now - (self._moved if self._moved is not None else self._began or now)
-        limit_s, why = self._limit()
-        if not living or silent_s < limit_s:
+        if not living or silent_s < self._pauses.notice_s(self._usual()[0]):
             return []
-        return [self._report_silence(living, silent_s, f"limit {limit_s:.3g} s, {why}", sight)]
+        lost = [r for r in gone if codes[r.rank] is None]  # it may have been done, as far as anybody knows
+        return [*(self._report_dead(seen, sight) for seen in lost[:1]), self._report_silence(living, silent_s, sight)]
 
-    def _limit(self) -> tuple[float, str]:
-        """How long the script may say nothing, and where that comes from."""
+    def _usual(self) -> tuple[float, str]:
+        """From when on its silence is longer than usual, and where that comes from."""
         if self._moved is None:
             return self._limits.without_history("start"), "before its first line"
         if len(self._gaps) < _ENOUGH:
@@ -163,12 +176,12 @@ class OutsideWatch:
     def _report_dead(self, seen: RankSight, sight: Sight) -> Finding:
         assert seen.process is not None
         code = seen.process.exit_code
-        how = f"ended with exit code {code}" if code is not None else "has gone"
+        how = f"ended with exit code {code}" if code is not None else "has gone, nobody knows how"
         return Finding(
             "dead_rank",
             f"rank {seen.rank} of the script (pid {seen.process.pid}) {how}, and the others go on waiting{self._last_word()}",
             "read the end of logs/rank_00000.log; dmesg tells whether the kernel killed it for its memory",
-            severity="critical",
+            severity="critical" if code is not None else "warning",
             cause=f"exit_{code}" if code is not None and code >= 0 else "gone" if code is None else f"signal_{-code}",
             rank=seen.rank,
             host=seen.host,
@@ -177,8 +190,10 @@ class OutsideWatch:
             witnesses=(Witness("process", True, how), Witness("output", True, _LESS)),
         )
 
-    def _report_silence(self, living: list[RankSight], silent_s: float, limit: str, sight: Sight) -> Finding:
-        """A stall if some rank waits; nothing worse than slow if all of them work."""
+    def _report_silence(self, living: list[RankSight], silent_s: float, sight: Sight) -> Finding:
+        """A stall if some rank waits, for long enough; nothing worse than slow if all of them work."""
+        usual_s, why = self._usual()
+        limit_s = self._pauses.limit_s(usual_s)
         works = {seen.rank: self._work[seen.rank] for seen in living if seen.rank in self._work}
         idle = [rank for rank, work in works.items() if work.is_idle]
         busy = [rank for rank, work in works.items() if work.is_busy]
@@ -186,27 +201,29 @@ class OutsideWatch:
         guilty = busy if len(busy) == 1 and len(idle) == len(works) - 1 else idle if len(idle) == 1 < len(busy) else []
         rank = guilty[0] if guilty and len(works) > 1 else None
         process = Witness("process", rank is not None or bool(idle), said or "CPU time not known")
-        output = Witness("output", True, f"no line for {silent_s:.1f} s ({limit}); {_LESS}")
+        output = Witness("output", True, f"no line for {silent_s:.1f} s; {why}; {_LESS}")
+        how = "computes alone while the others wait" if rank in busy else "waits while the others compute"
+        nobody = "no rank differs from the others" if len(works) > 1 else "it waits"
+        which = f"rank {rank} {how}" if rank is not None else nobody
+        all_compute = f"all its ranks compute: {said}"
         finding = Finding(
             "slow",
-            f"the script has said nothing for {silent_s:.1f} s ({limit}), and all its ranks compute: {said}",
+            f"the script has said nothing for {silent_s:.1f} s ({why}), and {which if idle else all_compute}; it may evaluate or save",
             "wait if it evaluates or saves; with three lines of the SDK its phases would be known",
             severity="note",
             host=socket.gethostname(),
             step=self.eye.step,
             since=sight.time - silent_s,
             witnesses=(output, process),
-            numbers={"silent_s": silent_s},
+            numbers={"held_s": silent_s, "limit_s": limit_s},
         )
-        if not idle:
+        if not idle or silent_s < limit_s:
             return finding
         whose = f"rank {rank} of the script holds it up" if rank is not None else "the script stands still"
-        how = "computes alone while the others wait" if rank in busy else "waits while the others compute"
-        tail = f", and rank {rank} {how}" if rank is not None else ", and no rank differs from the others"
         return replace(
             finding,
             kind="stall",
-            what=f"{whose}: no line for {silent_s:.1f} s ({limit}){tail}; {_SPENT}",
+            what=f"{whose}: no line for {silent_s:.1f} s (limit {limit_s:.3g} s; {why}), and {which}; {_SPENT}",
             do="paceline diagnose RUN --stacks shows where each rank is, where py-spy is installed",
             severity="critical",
             rank=rank,

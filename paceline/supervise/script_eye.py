@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import select
 import socket
 import time
 from pathlib import Path
 
-from paceline.diagnose.sight import RankSight, Sight
+from paceline.diagnose.sight import ProcessSight, RankSight, Sight
 from paceline.supervise.ending import kill_attempt
 from paceline.supervise.eye import MOST_BETWEEN_S
 from paceline.supervise.rank_process import HeldProcess, open_process
@@ -54,7 +55,7 @@ class ScriptEye:
             self._searched = now
             self._search(self._runner)
         ranks = [
-            RankSight(rank, self._host, None, self.processes[rank].look() if rank in self.processes else None)
+            RankSight(rank, self._host, None, self._look_at(self.processes[rank]) if rank in self.processes else None)
             for rank in range(max([self._attempt.world_size, *(rank + 1 for rank in self.processes)]))
         ]
         return Sight(time.time(), self._watched_s, self._attempt.attempt, len(ranks), tuple(ranks))
@@ -74,6 +75,7 @@ class ScriptEye:
         self._poll.register(descriptor, select.POLLIN)
 
     def wait(self, seconds: float) -> None:
+        """Until then, or until a rank ends: how it ended is known only for a moment."""
         self._poll.poll(max(0.0, seconds) * 1000)
 
     def close(self) -> None:
@@ -82,6 +84,17 @@ class ScriptEye:
         if self._reader is not None:
             self._reader.close()
         self.processes, self._reader, self._runner = {}, None, None
+
+    def _look_at(self, process: HeldProcess) -> ProcessSight:
+        seen = process.look()
+        if seen.state in ("zombie", "gone"):
+            self._forget_exit(process)
+        return seen
+
+    def _forget_exit(self, process: HeldProcess) -> None:
+        """It does not wake anybody again."""
+        with contextlib.suppress(KeyError):
+            self._poll.unregister(process.descriptor)
 
     def _find_runner(self) -> None:
         if self._reader is None:
@@ -103,5 +116,7 @@ class ScriptEye:
                 process.close()
                 continue
             if known is not None:
+                self._forget_exit(known)
                 known.close()
+            self._poll.register(process.descriptor, select.POLLIN)
             self.processes[rank] = process

@@ -35,6 +35,8 @@ class Settings:
             "evaluate": self.evaluate_limit_s,
             "checkpoint": self.checkpoint_limit_s,
             "snapshot": self.checkpoint_limit_s,
+            # Where nobody says what is going on it may be an evaluation.
+            "step": min(PHASE_LIMITS["step"], self.evaluate_limit_s),
         }
         return Limits(self.stall_floor_s, self.stall_factor, {**PHASE_LIMITS, **own})
 

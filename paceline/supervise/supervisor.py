@@ -4,7 +4,7 @@
     while supervisor.is_running: supervisor.poll(); supervisor.wait()
 
 Findings that are no emergency are events. A critical one is an incident, with the stacks of all ranks; it is acted upon only if it still
-holds when they are taken.
+holds some seconds later.
 """
 
 from __future__ import annotations
@@ -119,6 +119,10 @@ class Supervisor:
 
     def _note(self, finding: Finding) -> None:
         now = time.monotonic()
+        if finding.kind == "memory_growth" and finding.rank is None:
+            named = [*self._told, *(each.subject for each in self.findings if each is not finding)]
+            if any(kind == finding.kind for kind, _ in named):
+                return  # a table's column is that of a process, which is told with its rank
         last = self._told.get(finding.subject)
         self._told[finding.subject] = now
         if last is None or now - last > _AGAIN_S:
@@ -147,15 +151,21 @@ class Supervisor:
         """It still holds, and its stacks are there: the policy acts."""
         if incident.action != "none" or self.settings.policy == "note" or finding.kind == "disk_full":
             return  # who has no room left ends by itself
-        assert self.sight is not None
-        held_s = self.sight.monotonic - incident.sight.monotonic
-        if finding.kind != "stall" and held_s < self.settings.stall_floor_s:
-            # A launcher ends the others by itself when one has died, and knows more about how; who is stopped may be let go again.
+        if self._over_s(incident, finding) < self.settings.stall_floor_s:
+            # A launcher ends the others by itself when one has died, and knows more about how; who is stopped may be let go again; and
+            # who is noticed early may go on.
             return
         if finding.kind in _STANDS_STILL:
             self._kill(incident)
         else:
             self._ask(incident)
+
+    def _over_s(self, incident: Incident, finding: Finding) -> float:
+        """For how long it has been wrong: of a stall beyond its limit, which it is told before; of all else, since it was noticed."""
+        if finding.kind == "stall":
+            return finding.numbers["held_s"] - finding.numbers["limit_s"]
+        assert self.sight is not None
+        return self.sight.monotonic - incident.sight.monotonic
 
     def _kill(self, incident: Incident) -> None:
         incident.policy = self.settings.policy

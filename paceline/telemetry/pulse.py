@@ -158,7 +158,7 @@ class PulseWriter:
         self.phase = "start"
         self.enqueued = 0
         self.completed = 0
-        self._steps = 0
+        self._steps = self._furthest = 0
         self.waits = 0
         self.waited_ms = 0.0
         self._sequence = 0
@@ -183,7 +183,8 @@ class PulseWriter:
         now = time.perf_counter()
         if self._thread is not None:
             self._count_own(self._thread.read_s(), now, step)
-        if step != self.step:
+        if step > self._furthest:  # what comes between two steps may be told of the one before
+            self._furthest = step
             self._steps += 1
         self._words[_SEQUENCE_WORD] = self._sequence + 1
         self._numbers[_SPENT_WORD + _PHASE_INDEX[self.phase]] += now - self._entered

@@ -77,6 +77,19 @@ def test_a_loss_that_never_falls_is_flat_and_one_that_has_fallen_is_not() -> Non
     assert "loss_flat" not in kinds(rows(4, num=2000)[-1000:]), "it has fallen before: where it ends says nothing"
 
 
+def test_the_newest_rows_are_compared_with_the_first_of_the_run() -> None:
+    """Of a resumed run, or a long one: it fell at once, and has been near its end for nine tenths of the time."""
+    dice = random.Random(4)
+    made = rows(4, num=1400, loss=lambda index, loss: 2 + 5 * math.exp(-index / 3) + dice.gauss(0, 0.1))
+    assert "loss_flat" in kinds(made[130:]), "who sees no more than that cannot know"
+    assert judge_metrics(made[130:], [], beginning=made[:200]) == []
+    assert "loss_flat" not in kinds(made), "most of it is flat"
+    flat = rows(4, num=1400, loss=lambda index, loss: 7.0 + dice.gauss(0, 0.1))
+    (found,) = judge_metrics(flat[130:], [], beginning=flat[:200])
+    assert found.kind == "loss_flat"
+    assert judge_metrics(flat[130:], [], beginning=[{}, *flat[1300:]]) == [], "its beginning is not known"
+
+
 def test_throughput_that_decays_and_a_dip_that_does_not() -> None:
     assert "throughput_decay" in kinds(rows(5, samples_per_s=lambda index, rate: rate * (1 - 0.5 * index / 120)))
     assert kinds(rows(5, samples_per_s=lambda index, rate: rate * (0.5 if 60 < index < 80 else 1))) == {}
@@ -87,6 +100,8 @@ def test_memory_that_grows_has_its_slope_and_a_warm_up_is_none() -> None:
     assert found.kind == "memory_growth"
     assert found.numbers["gib_per_hour"] == pytest.approx(14.4, rel=0.05)
     assert kinds(rows(6, memory_gib=lambda index, memory: 3 + (2 if index > 70 else 0))) == {}
+    fast = {"time": lambda index, time: 1e9 + 0.1 * index, "memory_gib": lambda index, memory: 3 + 0.02 * index}
+    assert kinds(rows(6, **fast)) == {}, "of a few seconds"
 
 
 def test_a_gate_that_closes_is_told() -> None:

@@ -95,6 +95,11 @@ def test_the_last_heartbeats_tell_who_stood_still(tmp_path: Path) -> None:
     moving, known = told | {1: beats(120, "data", 5)}, {rank: [b | {"attempt": 1} for b in told[rank]] for rank in told}
     assert judge_beats({r: [b | {"attempt": 1} for b in moving[r]] for r in moving}, 1, Limits()) == []
     assert judge_beats(known, 2, Limits()) == []
+    undeclared = {rank: [b | {"attempt": 1, "phase": "step"} for b in told[rank]] for rank in told}
+    (found,) = judge_beats(undeclared, 1, Limits())
+    assert (found.kind, found.severity) == ("stall", "warning"), "it may have evaluated, without saying so"
+    (found,) = judge_beats(undeclared, 1, Limits(phase_limits={"step": 30}))
+    assert found.severity == "critical"
     assert judge_beats({0: [{"attempt": 1}], 1: [{"attempt": 1, "step": "x", "phase": None}]}, 1, Limits()) == []
 
 

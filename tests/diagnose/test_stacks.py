@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -87,6 +88,19 @@ def test_stacks_confirm_name_or_correct_the_culprit() -> None:
     assert (corrected.rank, [each.agrees for each in corrected.witnesses]) == (2, [False, True])
     same = weigh_stacks(stall(1), cluster_stacks({0: WAITING, 1: WAITING}))
     assert (same.rank, same.witnesses[-1].agrees) == (1, False)
+
+
+def test_one_stack_is_no_witness_nor_are_those_of_the_others_where_a_rank_is_stopped() -> None:
+    alone = weigh_stacks(stall(0), cluster_stacks({0: LOOPING}))
+    assert (len(alone.witnesses), alone.what) == (1, "it stands still; it is in decode (mine/data.py:17)")
+    survivor = weigh_stacks(stall(1), cluster_stacks({0: LOOPING, 1: ""}))
+    assert survivor == stall(1)
+    for kind in ("stopped", "dead_rank"):
+        found = replace(stall(1), kind=kind)
+        assert len(weigh_stacks(found, cluster_stacks({0: LOOPING, 1: WAITING, 2: WAITING})).witnesses) == 1
+        assert weigh_stacks(found, cluster_stacks({0: WAITING, 2: WAITING})) == found
+        odd = weigh_stacks(found, cluster_stacks({0: WAITING, 1: LOOPING, 2: WAITING}))
+        assert odd.witnesses[-1].agrees
 
 
 def test_where_all_wait_the_odd_one_is_in_another_collective() -> None:

@@ -70,7 +70,7 @@ recipe: command
 command:
   argv: [{python}, {words}{script}]
   metrics: {{step: 'iter (\\d+)', loss: 'loss ([\\d.]+)'}}
-supervise: {{policy: halt, stall_floor_s: 1.5}}
+supervise: {{policy: halt, stall_floor_s: 1.5, evaluate_limit_s: 6}}
 """
 
 

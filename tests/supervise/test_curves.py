@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import math
+import random
 from pathlib import Path
 
 import pytest
@@ -30,3 +32,17 @@ def test_the_tables_are_judged_now_and_then_and_only_of_this_attempt(
     assert (finding.kind, finding.step) == ("not_finite", 5)
     clock[0] += 11
     assert watched.judge() == [finding], "it holds"
+
+
+def test_a_resumed_run_near_its_end_is_not_called_flat(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = [100.0]
+    monkeypatch.setattr(curves.time, "monotonic", lambda: clock[0])
+    dice = random.Random(3)
+    layout = RunLayout(tmp_path)
+    table = Table(layout.metrics, METRICS_COLUMNS)
+    for step in range(1, 700):
+        loss = 2 + 5 * math.exp(-step / 3) + dice.gauss(0, 0.1)
+        table.write({"attempt": 1 if step <= 60 else 2, "step": step, "loss": loss, "grad_norm": 1.0})
+    watched = Curves(layout, attempt=2)
+    clock[0] += 11
+    assert watched.judge() == []

@@ -174,6 +174,44 @@ def test_ranks_that_still_advance_are_asked_to_stop_together(fake_run, supervise
 
 
 @pytest.mark.timeout(60)
+def test_a_rank_that_goes_on_soon_after_it_was_noticed_is_not_killed(fake_run, supervise) -> None:
+    """It is noticed before its limit is over, and acted upon only when that is over by as much again as the floor."""
+    run = fake_run(2)
+    again = "while not (root / 'go').exists(): time.sleep(0.01)" + MOVE.replace("range(1, 31)", "range(31, 90)")
+    waits = "pulse.beat(step, 'backward')\n"
+    run.start(0, f"{MOVE}{waits}{again}{waits}time.sleep(300)")
+    run.start(1, f"{MOVE}{again}time.sleep(300)")
+    supervisor = supervise(run, replace(HALT, stall_floor_s=2.0))
+    watch(supervisor, lambda: supervisor.incidents)
+    (incident,) = supervisor.incidents
+    assert "(told within its limit: 1.7 s; 99 % of " in incident.finding.what
+    for _ in range(10):
+        supervisor.poll()
+        supervisor.wait(0.05)
+    assert incident.action == "none"
+    (run.layout.root / "go").touch()
+    watch(supervisor, lambda: incident.ended is not None)
+    assert all(process.poll() is None for process in run.processes)
+    watch(supervisor, lambda: len(supervisor.incidents) == 2 and supervisor.incidents[1].action == "killed")
+    killed = supervisor.incidents[1]
+    assert killed.ended - killed.finding.since >= 1.7 + 2.0
+    assert [process.wait(10) for process in run.processes] == [-9, -9]
+
+
+def test_memory_that_grows_is_told_once(fake_run, supervise, monkeypatch) -> None:
+    """By its process, with the rank; and by the table, whose column is that of the same process."""
+    run = fake_run(1)
+    of_rank = Finding("memory_growth", "the memory of rank 0 grows", "look", rank=0)
+    of_table = Finding("memory_growth", "memory grows", "look")
+    monkeypatch.setattr(Curves, "judge", lambda self: [of_table])
+    supervisor = supervise(run, HALT)
+    monkeypatch.setattr(supervisor.watch, "look", lambda: (None, [of_rank]))
+    for _ in range(3):
+        supervisor.poll()
+    assert [event["finding"]["rank"] for event in read_run(run.layout.root).events_of("finding")] == [0]
+
+
+@pytest.mark.timeout(60)
 def test_on_a_full_disk_it_acts_and_tells_all_the_same(fake_run, supervise, tmp_path, monkeypatch, capfd) -> None:
     run = fake_run(2)
     (run.layout.root / "incidents").write_text("")  # no directory can be made there

@@ -1,4 +1,4 @@
-"""How much memory this process uses: its peak on the GPU where the loop's own torch uses one, else what is resident.
+"""How much memory this process uses: its peak on the GPU where the loop's own torch uses one, else what is resident and its own.
 
 torch is never imported here; a loop that trains on a GPU has imported it.
 """
@@ -22,11 +22,12 @@ def gpu_in_use() -> int | None:
 
 
 def memory_gib(gpu: int | None) -> float | None:
-    """The most that was allocated on that GPU so far, or the resident memory of the process; None where neither is known."""
+    """The most that was allocated on that GPU so far, or the resident memory of the process without what it has mapped of files, which is
+    the system's to take back; None where neither is known."""
     try:
         if gpu is not None:
             return float(sys.modules["torch"].cuda.max_memory_allocated(gpu)) / _GIB
-        resident_pages = int(Path("/proc/self/statm").read_text().split()[1])
-        return resident_pages * os.sysconf("SC_PAGE_SIZE") / _GIB
+        _, resident_pages, mapped_pages, *_ = map(int, Path("/proc/self/statm").read_text().split())
+        return (resident_pages - mapped_pages) * os.sysconf("SC_PAGE_SIZE") / _GIB
     except Exception:
         return None

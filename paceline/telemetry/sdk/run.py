@@ -27,11 +27,13 @@ from paceline.telemetry.sdk.ranks import Rank
 from paceline.telemetry.sdk.rows import metric_name
 from paceline.telemetry.sdk.scribe import LOG
 from paceline.telemetry.sdk.stopwatch import Stopwatch, Window
-from paceline.telemetry.sdk.tally import Tally, read_number, read_whole
+from paceline.telemetry.sdk.tally import LARGEST, Tally, read_number, read_whole
 from paceline.telemetry.stop_request import EXIT_CODES
 
 _OWN_KINDS = {"start", "resume", "restart", "plan", "evaluation", "baseline", "failure", "end"}
 _HEAD = {"v", "time", "attempt", "source", "kind"}
+_IN_STEP = {"start", "data", "forward", "backward", "optimizer", "compile", "step"}
+"""phases of the step that comes; all others come after the last one that has ended: whoever evaluates alone is behind those who wait"""
 Begin = Callable[[int], int | None]
 """Told the step that the attempt begins after, with its first step; says how many samples came before, where that is known."""
 _LIVING: weakref.WeakSet[TrackedRun] = weakref.WeakSet()
@@ -122,8 +124,7 @@ class TrackedRun:
             self._tally.count(samples, global_samples, units, is_timed=is_timed)
             if is_closing:
                 self._close_window()
-            if self._link is not None and self._link.pulse is not None:
-                self._link.pulse.beat(number, "step")
+            self._enter("step")
         except Exception as error:
             self._say("step", f"run.step could not be recorded: {type(error).__name__}: {error}")
 
@@ -222,6 +223,10 @@ class TrackedRun:
             ending = Ending("stopped", reason, EXIT_CODES[reason])
         self._link.end(ending, self.last_step)
 
+    def _enter(self, phase: str) -> None:
+        if self._link is not None and self._link.pulse is not None:
+            self._link.pulse.beat(min(self.last_step + (phase in _IN_STEP), LARGEST), phase)
+
     def _close_window(self) -> None:
         window, gpu = self._stopwatch.close_window(), gpu_in_use()
         row, counted = self._tally.close(self.last_step, self._window_steps)
@@ -294,8 +299,7 @@ class _Phase:
         run = self._run
         if self._name and not run._is_over:
             run._stopwatch.enter(self._name)
-            if run._link is not None and run._link.pulse is not None:
-                run._link.pulse.beat(run.last_step + 1, self._name)
+            run._enter(self._name)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -303,8 +307,7 @@ class _Phase:
         run = self._run
         if self._name and not run._is_over:
             run._stopwatch.leave()
-            if run._link is not None and run._link.pulse is not None:
-                run._link.pulse.beat(run.last_step + 1, run._stopwatch.phase or "step")
+            run._enter(run._stopwatch.phase or "step")
 
 
 def _forget_in_child() -> None:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 Say = Callable[[str, str], None]
-_TOO_LARGE = 2**63
+LARGEST = 2**63 - 1
 
 
 def read_number(name: str, value: Any, say: Say) -> float | None:
@@ -33,8 +33,8 @@ def read_whole(name: str, value: Any, say: Say) -> int | None:
     except Exception as error:
         say(f"number {name}", f"{name} is not a whole number, and is left out: {type(error).__name__}: {error}")
         return None
-    if not 0 <= number < _TOO_LARGE:
-        say(f"number {name}", f"{name}={number} is left out: it must be from 0 to {_TOO_LARGE - 1}")
+    if not 0 <= number <= LARGEST:
+        say(f"number {name}", f"{name}={number} is left out: it must be from 0 to {LARGEST}")
         return None
     return number
 

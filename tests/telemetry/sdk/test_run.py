@@ -30,7 +30,7 @@ def test_the_directory_reads_like_a_native_one(tmp_path: Path) -> None:
         pulses = Path(read_json(run.path / "run.json")["attempts"][0]["pulses"])
         pulse = read_pulse(pulses, 0)
         assert pulse is not None
-        assert (pulse.step, pulse.phase, pulse.pid, pulse.attempt) == (10, "step", os.getpid(), 1)
+        assert (pulse.step, pulse.phase, pulse.pid, pulse.attempt) == (11, "step", os.getpid(), 1)
     mine = read_run(tmp_path / "a")
     assert not pulses.exists()
 
@@ -77,12 +77,46 @@ def test_the_directory_reads_like_a_native_one(tmp_path: Path) -> None:
     assert {"loss", "samples/s", "validation hr_10", "duration"} <= {name for name, *_ in result_rows(mine)}
 
 
-def test_a_jump_costs_nothing(tmp_path: Path) -> None:
+def test_the_pulse_is_in_the_step_that_comes_and_between_steps_in_the_one_that_has_ended(tmp_path: Path) -> None:
+    """So that whoever evaluates or saves alone is behind those who wait for it, and has the time that an evaluation has."""
+    with start_run(tmp_path) as run:
+        pulses = Path(read_json(run.path / "run.json")["attempts"][0]["pulses"])
+
+        def place() -> tuple[int, str]:
+            pulse = read_pulse(pulses, 0)
+            return pulse.step, pulse.phase
+
+        places = []
+        for _ in range(2):
+            for phase in ("data", "forward"):
+                with run.phase(phase):
+                    places.append(place())
+                places.append(place())
+            run.step(loss=1.0)
+            places.append(place())
+            with run.phase("evaluate"):
+                places.append(place())
+                with run.phase("data"):
+                    pass
+                places.append(place())
+            places.append(place())
+        assert places[:8] == [
+            *[(1, "data"), (1, "step"), (1, "forward"), (1, "step"), (2, "step")],
+            *[(1, "evaluate"), (1, "evaluate"), (2, "step")],
+        ]
+        assert places[8:] == [(step + 1, phase) for step, phase in places[:8]]
+        assert read_pulse(pulses, 0).steps == 3, "each counts once"
+
+
+def test_a_jump_costs_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with start_run(tmp_path, log_every=10) as run:
         run.step(loss=1.0, step=1)
         run.step(loss=1.0, step=20_000_000)
         assert len(run._stopwatch._steps_s) <= 1
         run.step(loss=1.0, step=2**63 - 1)
+        with run.phase("data"):
+            pass
+    assert caplog.records == []
     rows = [(row["step"], row["window_steps"]) for row in read_run(tmp_path).metrics]
     assert rows == [(20_000_000, 2), (2**63 - 1, 1)]
 
