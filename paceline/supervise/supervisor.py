@@ -209,7 +209,7 @@ class Supervisor:
         if time.monotonic() - self._asked_run < _RUN_EVERY_S:
             return
         self._asked_run = time.monotonic()
-        wished = read_policy_request(self._layout.policy_request, self._attempt.attempt)
+        wished = read_policy_request(self._layout.policy_requests, self._attempt.attempt)
         policy = wished or self._configured.policy
         if policy != self.settings.policy:
             why = "as paceline watch asks" if wished else "as configured"

@@ -44,6 +44,10 @@ def watch(supervisor: Supervisor, until, timeout_s: float = 30) -> None:
         supervisor.wait(0.05)
 
 
+def wishes(run) -> list[Path]:
+    return list(run.layout.policy_requests.glob("*"))
+
+
 @pytest.fixture
 def supervise(fake_run):
     made = []
@@ -102,7 +106,7 @@ def test_a_watcher_may_wish_for_another_policy(fake_run, supervise) -> None:
         assert attendance.halted is not None
         assert "rank 1" in attendance.halted[0]
     assert [process.wait(10) for process in run.processes] == [-9, -9]
-    assert not run.layout.policy_request.exists(), "taken back when the watcher leaves"
+    assert wishes(run) == [], "taken back when the watcher leaves"
     assert supervisor.incidents[0].policy == "halt"
     (note,) = read_run(run.layout.root).events_of("note")
     assert note["what"] == "supervise.policy=halt from here on"
@@ -119,13 +123,13 @@ def test_a_wish_goes_with_the_terminal_of_its_watcher(fake_run) -> None:
     watcher = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     run.processes.append(watcher)
     deadline = time.monotonic() + 30
-    while not run.layout.policy_request.exists():
+    while not wishes(run):
         assert time.monotonic() < deadline
         assert watcher.poll() is None
         time.sleep(0.02)
     watcher.send_signal(signal.SIGHUP)
     assert watcher.wait(30) == 130
-    assert not run.layout.policy_request.exists()
+    assert wishes(run) == []
     lock.release()
 
 
@@ -139,14 +143,14 @@ def test_of_two_watchers_the_second_takes_over_when_the_first_has_gone(fake_run)
         assert "is supervised by another process" in second.notes[0]
         first.poll()
         second.poll()
-        assert run.layout.policy_request.exists()
+        assert len(wishes(run)) == 1
     deadline = time.monotonic() + 20
     while not (lines := second.take_lines()):
         assert time.monotonic() < deadline
         second.poll()
         time.sleep(0.05)
     assert lines == ["supervising attempt 1, policy halt"]
-    assert not run.layout.policy_request.exists(), "it acts itself"
+    assert wishes(run) == [], "it acts itself"
     second.__exit__(None, None, None)
 
 
