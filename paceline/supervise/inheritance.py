@@ -92,7 +92,13 @@ def _find(layout: RunLayout) -> list[_Left]:
             if record["v"] != VERSION or record["ended"] is not None or finding is None:
                 continue
             left = _Left(path.parent, record, finding)
-            told = (record["noticed"], record["attempt"], record["policy"], record["action"], record["stacks"]["taken_s"])
+            told = (
+                record["noticed"],
+                record["attempt"],
+                record["policy"],
+                record["action"],
+                record["stacks"]["taken_s"],
+            )
             if isinstance(told[0], int | float) and isinstance(told[1], int) and all(name in record for name in _KEPT):
                 found.append(left)
     return found

@@ -79,7 +79,11 @@ def test_one_that_was_killed_while_it_halted_is_brought_to_its_end(fake_run) -> 
 @pytest.mark.timeout(60)
 def test_what_does_not_hold_any_more_is_closed_and_what_is_damaged_left_alone(fake_run, monkeypatch) -> None:
     run = fake_run(1)
-    run.start(0, MOVE + "while not (root / 'go').exists(): time.sleep(0.01)\nwhile True:\n    pulse.beat(31 + int(time.monotonic() * 50), 'data'); time.sleep(0.01)")
+    run.start(
+        0,
+        MOVE
+        + "while not (root / 'go').exists(): time.sleep(0.01)\nwhile True:\n    pulse.beat(31 + int(time.monotonic() * 50), 'data'); time.sleep(0.01)",
+    )
     first = Supervisor(run.layout, run.run, run.attempt, NOTE)
     watch(first, lambda: first.incidents)
     for number, text in enumerate(["", "[]", "{}", '{"v": 1, "ended": null, "finding": {}}'], 2):
