@@ -40,15 +40,15 @@ def fit_advice(finding: Finding, run: Run, *, is_living: bool) -> Finding:
     do, root = finding.do, run.layout.root
     if run.run.recipe in _NOT_OURS and _KEY.search(do):
         do = _WITHOUT_KEYS.get(finding.kind, do)
-    log = _LOG.search(do)
-    if log is not None and not _has_log(root, log[1]):
-        do = _LOG.sub("", do) or "read the last lines that it printed, where it was started"
     do = fit_text(do, root, is_living=is_living)
     return replace(finding, do=do or "paceline watch, beside it when it runs again, takes the stacks of all ranks")
 
 
 def fit_text(do: str, root: Path, *, is_living: bool, has_stacks: bool = False) -> str:
     """With the run's own path, and without what cannot be done, or is done already; empty if nothing is left."""
+    log = _LOG.search(do)
+    if log is not None and not _has_log(root, log[1]):
+        do = _LOG.sub("", do) or "read the last lines that it printed, where it was started"
     if not is_living or has_stacks:
         do = _STACKS.sub("", do)
     if not is_living:
