@@ -318,18 +318,21 @@ def test_a_missing_pulse_one_of_another_version_and_clocks_that_jump_alarm_nobod
 
 
 @pytest.mark.timeout(60)
-def test_a_second_supervisor_leaves_again_and_the_process_ends_with_its_attempt(fake_run) -> None:
+def test_a_second_supervisor_waits_for_the_first_to_go_and_the_process_ends_with_its_attempt(fake_run) -> None:
     run = fake_run(1)
     run.start(0, WAIT)
     BeatWriter(run.layout.heartbeat(0), 0, 1).write({"step": 1, "phase": "data"})
     command = [sys.executable, "-m", "paceline.supervise", str(run.layout.root), "--attempt", "1"]
     lock = Lock(run.layout.supervisor_lock)
     lock.acquire()
-    done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
-    assert (done.returncode, "supervised by another process" in done.stderr) == (0, True)
+    waiting, sent_away = (subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) for _ in range(2))
+    run.processes += [waiting, sent_away]
+    for process in (waiting, sent_away):
+        assert b"supervised by another process: waiting" in process.stderr.readline()
+    sent_away.terminate()
+    assert sent_away.communicate(timeout=20) == (b"", b"")
+    assert (sent_away.returncode, waiting.poll()) == (0, None)
     lock.release()
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    run.processes.append(process)
     deadline = time.monotonic() + 20
     while lock.acquire():
         lock.release()
@@ -337,5 +340,6 @@ def test_a_second_supervisor_leaves_again_and_the_process_ends_with_its_attempt(
         time.sleep(0.05)
     run.attempt.state = "finished"
     run.run.save(run.layout)
-    assert process.communicate(timeout=20) == (b"", b"")
+    assert waiting.communicate(timeout=20) == (b"", b"")
+    assert waiting.returncode == 0
     assert read_run(run.layout.root).events == []
