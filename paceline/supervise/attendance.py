@@ -4,8 +4,7 @@
     with Attendance(root, found, wants_halt=True) as attendance:
         while attendance.is_running: attendance.poll(); print(attendance.glance); attendance.wait()
 
-A run needs one supervisor: who comes second shows, and what it wishes for it asks of the first. Who that is, the lock says; a launcher
-that brings one of its own is given the time to.
+A run needs one supervisor: who comes second shows, and what it wishes for it asks of the first.
 """
 
 from __future__ import annotations
@@ -18,10 +17,11 @@ from types import TracebackType
 from typing import Any
 
 from paceline.errors import UsageError
-from paceline.files import Lock, is_locked
+from paceline.files import is_locked
 from paceline.supervise.glance import Glances
-from paceline.supervise.settings import load_enabled, load_settings
+from paceline.supervise.settings import load_settings
 from paceline.supervise.supervisor import LOOK_EVERY_S, Supervisor
+from paceline.supervise.turn import Turn
 from paceline.supervise.watching import Watch, build_watch
 from paceline.telemetry.follow import Follower
 from paceline.telemetry.layout import RunLayout
@@ -32,8 +32,6 @@ from paceline.telemetry.run_file import SDK_RECIPE, Attempt, RunFile, load_run_f
 
 _NEXT_ATTEMPT_S = 5.0
 """after one has ended: a launcher that brings it back needs a moment"""
-_LAUNCHER_S = 30.0
-"""in which a launcher brings its supervisor, or replaces one that died; after that nobody will"""
 _AGAIN_S = 60.0
 """a finding that comes and goes is said once in this time"""
 
@@ -59,20 +57,6 @@ def describe_end(run: RunFile) -> str:
     return f"not running: {state}{at}{why}"
 
 
-def is_supervised(layout: RunLayout) -> bool | None:
-    """Whether somebody supervises the run at this moment; None: it cannot be seen, as the lock must not be touched."""
-    return is_locked(layout.supervisor_lock) if layout.supervisor_lock.exists() else False
-
-
-def brings_supervisor(run: RunFile, attempt: Attempt, layout: RunLayout) -> bool:
-    """`paceline train` has a supervisor of its own, or will; a launcher that is not ours, and the SDK, do not."""
-    return (
-        run.recipe != SDK_RECIPE
-        and not any("paceline.worker" in word for word in attempt.argv)
-        and load_enabled(layout)
-    )
-
-
 class Attendance:
     """One command's look at one run."""
 
@@ -87,16 +71,12 @@ class Attendance:
         self._run = run
         self._wants_halt = wants_halt
         self._is_glance = is_glance
-        self._lock = Lock(self._layout.supervisor_lock)
+        self._turn = Turn(self._layout)
         self._events = Follower(self._layout.events)
         self._events.skip()  # what was said before is not said again
         self._lines: list[str] = []
         self._said: dict[tuple[object, object], float] = {}
         """what was found, and when it was last said"""
-        self._missing_since: float | None = None
-        """since when nobody has been seen to supervise it"""
-        self._refusal = ""
-        """why we cannot"""
         self._wish: PolicyWish | None = None
         self._ended_at: float | None = None
         self._asked = time.monotonic()
@@ -156,29 +136,14 @@ class Attendance:
             self.notes.append(f"supervising attempt {attempt.attempt}, policy {settings.policy}")
             return
         self._watch = build_watch(self._layout, self._run, attempt, settings)
-        self._is_supervised = is_supervised(self._layout)
-        self.notes += self._describe_others(attempt)
+        self._is_supervised = self._turn.is_taken
+        self.notes += self._turn.describe(self._run, attempt, is_glance=self._is_glance)
         if self._wants_halt:
             self._wish = self._ask_to_halt(attempt)
             self.notes.append("asked its supervisor to halt the run when it stands still, as long as this goes on")
 
-    def _describe_others(self, attempt: Attempt) -> list[str]:
-        """Who supervises the attempt, as we do not."""
-        which, held = f"attempt {attempt.attempt}", self._is_supervised
-        if held:
-            return [f"{which} is supervised by another process: this one shows"] if not self._is_glance else []
-        if self._refusal:
-            others = "nobody does" if held is False else "whether another process does cannot be seen from here"
-            return [f"cannot supervise {which} ({self._refusal}), and {others}: this one shows"]
-        if held is None:
-            return [f"whether anybody supervises {which} cannot be seen from here"]
-        if brings_supervisor(self._run, attempt, self._layout):
-            then = "" if self._is_glance else f"; this one shows, and takes over in {_LAUNCHER_S:.0f} s"
-            return [f"nobody supervises {which} at this moment, its launcher brings a supervisor{then}"]
-        return [f"nobody supervises {which}"]
-
     def _change_attempt(self, attempt: Attempt) -> None:
-        self._leave_attempt()
+        self._leave_attempt(is_new_attempt=attempt.attempt != self._attempt.attempt)
         known = len(self.notes)
         self._enter_attempt(attempt)
         self._lines += self.notes[known:]
@@ -190,33 +155,18 @@ class Attendance:
             what = f"cannot ask its supervisor to halt this run ({error.strerror or error})"
             raise UsageError(what, str(self._layout.policy_requests), "use the account that started the run") from error
 
-    def _leave_attempt(self) -> None:
+    def _leave_attempt(self, *, is_new_attempt: bool = False) -> None:
         for held in (self._supervisor, self._watch):
             if held is not None:
                 held.close()
         if self._wish is not None:
             self._wish.withdraw()
         self._supervisor = self._watch = self._wish = None
-        self._lock.release()  # of the next one a launcher may bring its own
+        self._turn.give_back(is_new_attempt=is_new_attempt)
 
     def _may_supervise(self, attempt: Attempt) -> bool:
         """Whether nobody else does; from here on nobody else will."""
-        if self._is_glance or (brings_supervisor(self._run, attempt, self._layout) and not self._is_overdue()):
-            return False
-        try:
-            return self._lock.acquire()
-        except OSError as error:  # a directory that one may only read
-            self._refusal = error.strerror or str(error)
-            return False
-
-    def _is_overdue(self) -> bool:
-        """Whether a launcher's supervisor has been missing for so long that none will come."""
-        now = time.monotonic()
-        if is_supervised(self._layout) is not False:
-            self._missing_since = None
-            return False
-        self._missing_since = self._missing_since if self._missing_since is not None else now
-        return now - self._missing_since >= _LAUNCHER_S
+        return not self._is_glance and self._turn.take(self._run, attempt)
 
     def _is_new(self, subject: tuple[object, object]) -> bool:
         now, last = time.monotonic(), self._said.get(subject)
@@ -249,14 +199,14 @@ class Attendance:
                 return
             owned = is_owned(self._layout, run)
             if owned and run.attempts[-1].attempt != self._attempt.attempt:
-                self._run, self._ended_at, self.halted, self._missing_since = run, None, None, None
+                self._run, self._ended_at, self.halted = run, None, None
                 self._change_attempt(run.attempts[-1])
             elif owned and run.attempts[-1].state == "running":
                 self._ended_at = None
                 if self._supervisor is None and self._may_supervise(self._attempt):
                     self._change_attempt(self._attempt)  # who supervised it has gone
                 elif self._supervisor is None:
-                    self._is_supervised = is_supervised(self._layout)
+                    self._is_supervised = self._turn.is_taken
             else:
                 self._ended_at = self._ended_at or time.monotonic()
                 is_over = run.state in ("finished", "stopped") or (self.halted is not None and not owned)

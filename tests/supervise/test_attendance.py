@@ -13,7 +13,7 @@ import pytest
 
 from paceline.diagnose.finding import Finding
 from paceline.files import Lock
-from paceline.supervise import attendance
+from paceline.supervise import turn
 from paceline.supervise.attendance import Attendance
 from paceline.supervise.inside import InsideWatch
 from paceline.telemetry.policy_request import read_policy_request
@@ -49,7 +49,7 @@ def test_a_launcher_is_given_the_time_to_bring_its_supervisor_and_no_more(fake_r
     run.attempt.argv = ["paceline", "train", "sasrec"]
     run.run.save(run.layout)
     run.start(0, MOVE)
-    monkeypatch.setattr(attendance, "_LAUNCHER_S", 1.5)
+    monkeypatch.setattr(turn, "_LAUNCHER_S", 1.5)
     theirs = Lock(run.layout.supervisor_lock)
     with Attendance(run.layout.root, run.run, wants_halt=False) as watcher:
         assert "nobody supervises attempt 1 at this moment" in watcher.notes[0]
