@@ -40,7 +40,7 @@ class PolicyWish:
             fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             record = {"attempt": attempt, "policy": policy, "by": f"{by}, pid {os.getpid()}", "time": time.time()}
             os.write(self._descriptor, json.dumps(record).encode())
-        except OSError:
+        except BaseException:
             self.withdraw()
             raise
 
