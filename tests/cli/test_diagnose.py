@@ -48,7 +48,7 @@ def test_a_healthy_run_and_an_abandoned_one(tmp_path: Path, capsys: pytest.Captu
     assert run_command(["diagnose", str(tmp_path)]) == 0
     text = capsys.readouterr().out
     assert "nothing found wrong, in run.json alone" in text
-    gaps = "there is nothing in events.jsonl; there is nothing in metrics.csv; heartbeats of 0 of 2 ranks are there"
+    gaps = "there is nothing in events.jsonl; there is nothing in metrics.csv; heartbeats are there of 0 of 2 ranks"
     assert f"missing or damaged: {gaps}\n" in text
     layout = write_run(tmp_path, "running")
     layout.owner_lock.touch()
