@@ -21,6 +21,7 @@ from paceline.telemetry.layout import RunLayout
 if TYPE_CHECKING:
     from paceline.diagnose.finding import Finding
     from paceline.diagnose.sight import Sight
+    from paceline.diagnose.sources import Sources
     from paceline.diagnose.stacks import Cluster
     from paceline.supervise.stacks import Stacks
     from paceline.telemetry.reader import Run
@@ -41,6 +42,7 @@ def command(
     Example: paceline diagnose runs/sasrec-1a2b3c4d --stacks
     """
     from paceline.diagnose.examine import examine_run
+    from paceline.diagnose.sources import list_sources
     from paceline.diagnose.stacks import cluster_stacks, weigh_stacks
     from paceline.launch.weights import readable
     from paceline.telemetry.reader import read_run
@@ -51,14 +53,21 @@ def command(
         with waiting("looking at the ranks"):
             sights, taken = _look(found, stacks)
         findings = examine_run(found, sights, is_owned=owned)
+        sources = list_sources(found)
     clusters = cluster_stacks(taken.texts) if taken is not None else []
     if clusters:
         findings = [weigh_stacks(each, clusters) if each.kind == "stall" else each for each in findings]
     if as_json:
-        print(json.dumps(finite(_to_record(found, owned, findings, clusters, taken)), indent=2, ensure_ascii=False))
+        print(
+            json.dumps(
+                finite(_to_record(found, owned, findings, sources, clusters, taken)), indent=2, ensure_ascii=False
+            )
+        )
         return
-    print(_describe_run(found, owned))
-    _print_findings(findings, run, is_live=bool(sights))
+    print(_describe_run(found, findings))
+    _print_findings(findings, (*sources.read, *(["its ranks"] if sights else [])))
+    if sources.gaps:
+        print(("\n" if findings else "") + f"missing or damaged: {'; '.join(sources.gaps)}")
     if taken is not None:
         _print_stacks(clusters, taken)
 
@@ -93,27 +102,33 @@ def _look(run: Run, wants_stacks: bool) -> tuple[list[Sight], Stacks | None]:
     return [], None
 
 
-def _describe_run(run: Run, owned: bool | None) -> str:
+def _describe_run(run: Run, findings: Sequence[Finding]) -> str:
+    from paceline.diagnose.unowned import ABANDONED, UNSEEN
+
+    causes = {finding.cause for finding in findings}
     attempt = run.run.attempts[-1] if run.run.attempts else None
     state = run.run.state + (f" ({run.run.reason})" if run.run.reason else "")
-    if run.run.state == "running" and owned is False:
+    if run.run.state == "running" and ABANDONED in causes:
         state = "running, as run.json says, but nobody runs it"
+    elif run.run.state == "running" and UNSEEN in causes:
+        state = "running, as run.json says"
     if attempt is None:
         return f"run {run.layout.root}: {state}, never begun"
-    return f"run {run.layout.root}: {state}, attempt {attempt.attempt}, {attempt.world_size} ranks"
+    ranks = "1 rank" if attempt.world_size == 1 else f"{attempt.world_size} ranks"
+    return f"run {run.layout.root}: {state}, attempt {attempt.attempt}, {ranks}"
 
 
-def _print_findings(findings: Sequence[Finding], root: Path, *, is_live: bool) -> None:
+def _print_findings(findings: Sequence[Finding], looked: Sequence[str]) -> None:
     if not findings:
-        looked = "its events, tables, heartbeats and logs" + (", and its ranks" if is_live else "")
-        print(f"nothing found wrong, in {looked}")
+        *some, last = looked or ("run.json alone",)
+        print("nothing found wrong, in " + (", ".join(some) + " and " if some else "") + last)
         return
     for number, finding in enumerate(findings, 1):
         whose = f", rank {finding.rank}" if finding.rank is not None else ""
         print(f"\n{number}. {finding.kind} ({finding.severity}{whose}): {finding.what}")
         for witness in finding.witnesses:
             print(f"   {'seen by' if witness.agrees else 'but'} {witness.name}: {witness.said}")
-        print(f"   do: {finding.do.replace(' RUN', f' {root}')}")
+        print(f"   do: {finding.do}")
 
 
 def _print_stacks(clusters: Sequence[Cluster], taken: Stacks) -> None:
@@ -135,6 +150,7 @@ def _to_record(
     run: Run,
     owned: bool | None,
     findings: Sequence[Finding],
+    sources: Sources,
     clusters: Sequence[Cluster],
     taken: Stacks | None,
 ) -> dict[str, Any]:
@@ -146,6 +162,8 @@ def _to_record(
         "is_owned": owned,
         "attempt": run.run.attempts[-1].attempt if run.run.attempts else None,
         "findings": [finding.to_record() for finding in findings],
+        "read": list(sources.read),
+        "gaps": list(sources.gaps),
         "stacks": None,
     }
     if taken is not None:

@@ -9,17 +9,21 @@ import os
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+from paceline.diagnose.advice import fit_advice
 from paceline.diagnose.beats import judge_beats
 from paceline.diagnose.bounds import judge_bounds, judge_pulses
 from paceline.diagnose.divergence import judge_metrics
 from paceline.diagnose.failures import judge_failures
-from paceline.diagnose.finding import Finding, Witness, finding_from_record
+from paceline.diagnose.finding import Finding, finding_from_record
 from paceline.diagnose.limits import Limits
 from paceline.diagnose.liveness import Liveness
 from paceline.diagnose.order import order_causes
 from paceline.diagnose.sight import Sight
 from paceline.diagnose.signatures import match_messages
+from paceline.diagnose.sources import reads_logs
+from paceline.diagnose.unowned import has_living, report_unowned
 from paceline.files import read_last_records
 from paceline.telemetry.reader import Run
 
@@ -28,6 +32,8 @@ _TAIL_BYTES = 1 << 19
 _MOST_LOGS = 256
 _MOMENTARY = ("stall", "stopped", "slow", "dead_rank", "dead_host")
 """what was true at a moment, and need not be any more"""
+_OF_A_KILL = ("sigkill", "RankLostError", "killed", "peer_gone")
+"""causes that follow from the end that a supervisor gave to an attempt"""
 
 
 def examine_run(
@@ -38,22 +44,28 @@ def examine_run(
     attempt = run.run.attempts[-1] if run.run.attempts else None
     is_running = run.run.state == "running"
     holding = _look(sights, limits)
-    found = [*judge_failures(attempt, run.events), *_recall(run, holding if sights else None), *holding]
-    if is_running and is_owned is False:
-        found.append(_report_abandoned(run))
+    found = [*judge_failures(attempt, run.events), *holding]
+    unowned = report_unowned(run, sights, is_owned) if is_running and not is_owned else None
+    found += [unowned] if unowned is not None else []
+    if attempt is not None and any(_has_killed(event) for event in _incidents(run, attempt.attempt)):
+        found = [finding for finding in found if finding.cause not in _OF_A_KILL]
+        messages = [finding for finding in _read_messages(run) if finding.cause not in _OF_A_KILL]
+    else:
+        messages = _read_messages(run)
+    found += _recall(run, holding if sights else None)
     has_culprit = any(finding.kind in _MOMENTARY and finding.severity == "critical" for finding in found)
     if attempt is not None:
         # Who stood still at the end is asked where nobody else can say it.
         is_asked = run.run.state in ("running", "failed") and not sights and not has_culprit
         beats = judge_beats(_read_beats(run), attempt.attempt, limits)
         found += [finding for finding in beats if is_asked or finding.kind != "stall"]
-    if run.run.state in ("running", "failed"):
-        found += _read_messages(run)
+    found += messages
     found += judge_metrics(run.metrics, run.events)
     found += judge_bounds(run.timed, {rank: run.timing(rank) for rank in _ranks_in(run.layout.root / "timing")})
     if sights:
         found += judge_pulses(seen.pulse for seen in sights[-1].ranks if seen.pulse is not None)
-    return order_causes(_without_echoes(found))
+    told = [*order_causes(_without_echoes(found)), *_recall_earlier(run)]
+    return [fit_advice(finding, run, is_living=has_living(sights)) for finding in told]
 
 
 def _look(sights: Sequence[Sight], limits: Limits) -> list[Finding]:
@@ -89,18 +101,28 @@ def _recall(run: Run, seen: Sequence[Finding] | None) -> list[Finding]:
     return recalled
 
 
-def _report_abandoned(run: Run) -> Finding:
-    attempt = run.run.attempts[-1] if run.run.attempts else None
-    who = f"process {attempt.owner_pid}" if attempt is not None else "its owner"
-    return Finding(
-        "message",
-        f"nobody runs this run any more: {who} ended without a word, so it was killed, or its host went down",
-        f"start it again with the same command, it goes on from its last checkpoint: paceline train … --out {run.layout.root}",
-        severity="critical",
-        cause="abandoned",
-        step=attempt.step if attempt is not None else None,
-        witnesses=(Witness("process", True, "the lock of its owner is free, and run.json still says running"),),
-    )
+def _incidents(run: Run, attempt: int) -> list[dict[str, Any]]:
+    """What supervisors said of their incidents; one that was acted upon was said again."""
+    return [event for event in run.events_of("incident") if event.get("attempt") == attempt]
+
+
+def _has_killed(event: dict[str, Any]) -> bool:
+    return event.get("action") in ("killed", "restarted")
+
+
+def _recall_earlier(run: Run) -> list[Finding]:
+    """The incidents of the attempts before the last one: over, and worth knowing."""
+    told: dict[object, Finding] = {}
+    for attempt in run.run.attempts[:-1]:
+        for event in _incidents(run, attempt.attempt):
+            finding = finding_from_record(event.get("finding"))
+            if finding is None:
+                continue
+            end = ", and its supervisor ended it" if _has_killed(event) else ""
+            what = f"in attempt {attempt.attempt}{end}: {finding.what}"
+            do = f"nothing, if it does not come again; see incidents/{event.get('incident')}/report.md"
+            told[event.get("incident")] = replace(finding, severity="note", what=what, do=do)
+    return list(told.values())
 
 
 def _read_beats(run: Run) -> dict[int, list[dict[str, object]]]:
@@ -109,19 +131,24 @@ def _read_beats(run: Run) -> dict[int, list[dict[str, object]]]:
 
 
 def _read_messages(run: Run) -> list[Finding]:
+    """Of what the last attempt wrote."""
+    if not reads_logs(run):
+        return []
     found = []
-    logs = run.layout.root / "logs"
-    for path in sorted(logs.glob("*.log"))[:_MOST_LOGS]:
+    began = run.run.attempts[-1].log_bytes if run.run.attempts else {}
+    for path in sorted(run.layout.launcher_log.parent.glob("*.log"))[:_MOST_LOGS]:
         rank = path.stem.removeprefix("rank_")
-        found += match_messages(_tail(path), int(rank) if rank.isdecimal() else None)
+        found += match_messages(_tail(path, began.get(path.name)), int(rank) if rank.isdecimal() else None)
     return _merge_messages(found)
 
 
-def _tail(path: Path) -> Iterable[str]:
+def _tail(path: Path, began: object) -> Iterable[str]:
+    """`began`: the size that it had when the attempt began."""
+    first = began if isinstance(began, int) else 0
     try:
         with open(path, "rb") as file:
             size = file.seek(0, os.SEEK_END)
-            file.seek(max(0, size - _TAIL_BYTES))
+            file.seek(max(0, size - _TAIL_BYTES, first))
             return file.read().decode("utf-8", "replace").splitlines()
     except OSError:
         return []

@@ -154,6 +154,7 @@ def _begin_attempt(
     pulses = create_pulse_directory(run.id, number)
     attempt = Attempt(number, world_size, os.getpid(), time.time(), str(pulses), list(description.argv))
     attempt.changed, attempt.spent_s = [str(change) for change in changed], spent_s
+    attempt.log_bytes = {path.name: path.stat().st_size for path in sorted(layout.launcher_log.parent.glob("*.log"))}
     run.attempts.append(attempt)
     run.state, run.reason = "running", ""
     try:

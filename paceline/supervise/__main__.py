@@ -3,7 +3,7 @@
     python -m paceline.supervise RUN --attempt 2 --settings '{"policy": "halt"}'
 
 Started by `paceline train`. Each incident is also a line on standard output, which needs no disk. SIGTERM says that the attempt is over:
-it looks once more, and ends.
+it looks once more, and ends. Where a watcher supervises the run already, it waits until that has gone.
 """
 
 from __future__ import annotations
@@ -11,12 +11,15 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import select
 import signal
 import sys
 from collections.abc import Mapping
 from pathlib import Path
 from types import FrameType
 from typing import Any
+
+_AGAIN_S = 1.0
 
 
 def main(argv: list[str]) -> int:
@@ -42,8 +45,10 @@ def main(argv: list[str]) -> int:
         return 2
     lock = Lock(layout.supervisor_lock)
     if not lock.acquire_within(2.0):  # whoever supervised the attempt before may be about to end
-        print(f"{arguments.run} is supervised by another process already", file=sys.stderr)
-        return 0
+        print(f"{arguments.run} is supervised by another process: waiting until that has gone", file=sys.stderr)
+        while not lock.acquire():
+            if signals.wait(_AGAIN_S) or os.getppid() != parent or not _is_running(arguments.run, arguments.attempt):
+                return 0
     supervisor = Supervisor(layout, run, attempts[0], settings_from(json.loads(arguments.settings)), _tell)
     supervisor.wake_on(signals.descriptor)
     try:
@@ -60,6 +65,18 @@ def main(argv: list[str]) -> int:
     return 0
 
 
+def _is_running(root: Path, attempt: int) -> bool:
+    from paceline.errors import UsageError
+    from paceline.telemetry.run_file import load_run_file
+
+    try:
+        run = load_run_file(root)
+    except (UsageError, OSError):
+        return True  # it cannot be told at this moment
+    last = run.attempts[-1] if run is not None and run.attempts else None
+    return last is not None and last.attempt == attempt and last.state == "running"
+
+
 class _Signals:
     """What the launcher has to say."""
 
@@ -68,6 +85,11 @@ class _Signals:
         self.descriptor, self._wake = os.pipe()
         os.set_blocking(self._wake, False)
         signal.signal(signal.SIGTERM, self._catch)
+
+    def wait(self, seconds: float) -> bool:
+        """Until then, or until there is a word; whether it is over."""
+        select.select([self.descriptor], [], [], seconds)
+        return self.is_over
 
     def _catch(self, number: int, frame: FrameType | None) -> None:
         self.is_over = True

@@ -17,20 +17,23 @@ from types import TracebackType
 from typing import Any
 
 from paceline.errors import UsageError
-from paceline.files import Lock, is_locked
+from paceline.files import is_locked
 from paceline.supervise.glance import Glances
-from paceline.supervise.settings import load_enabled, load_settings
+from paceline.supervise.settings import load_settings
 from paceline.supervise.supervisor import LOOK_EVERY_S, Supervisor
+from paceline.supervise.turn import Turn
 from paceline.supervise.watching import Watch, build_watch
 from paceline.telemetry.follow import Follower
 from paceline.telemetry.layout import RunLayout
 from paceline.telemetry.ownership import unannounced_end
-from paceline.telemetry.policy_request import write_policy_request
+from paceline.telemetry.policy_request import PolicyWish
 from paceline.telemetry.reader import read_run
 from paceline.telemetry.run_file import SDK_RECIPE, Attempt, RunFile, load_run_file
 
 _NEXT_ATTEMPT_S = 5.0
 """after one has ended: a launcher that brings it back needs a moment"""
+_AGAIN_S = 60.0
+"""a finding that comes and goes is said once in this time"""
 
 
 def is_owned(layout: RunLayout, run: RunFile) -> bool:
@@ -54,15 +57,6 @@ def describe_end(run: RunFile) -> str:
     return f"not running: {state}{at}{why}"
 
 
-def is_supervised_by_launcher(run: RunFile, attempt: Attempt, layout: RunLayout) -> bool:
-    """`paceline train` brings a supervisor of its own; a launcher that is not ours, and the SDK, do not."""
-    return (
-        run.recipe != SDK_RECIPE
-        and not any("paceline.worker" in word for word in attempt.argv)
-        and load_enabled(layout)
-    )
-
-
 class Attendance:
     """One command's look at one run."""
 
@@ -77,10 +71,13 @@ class Attendance:
         self._run = run
         self._wants_halt = wants_halt
         self._is_glance = is_glance
-        self._lock = Lock(self._layout.supervisor_lock)
+        self._turn = Turn(self._layout)
         self._events = Follower(self._layout.events)
         self._events.skip()  # what was said before is not said again
         self._lines: list[str] = []
+        self._said: dict[tuple[object, object], float] = {}
+        """what was found, and when it was last said"""
+        self._wish: PolicyWish | None = None
         self._ended_at: float | None = None
         self._asked = time.monotonic()
         self._enter_attempt(run.attempts[-1])
@@ -92,7 +89,6 @@ class Attendance:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._leave_attempt()
-        self._lock.release()
 
     def poll(self) -> None:
         if self._supervisor is not None:
@@ -102,8 +98,12 @@ class Attendance:
         else:
             assert self._watch is not None
             sight, findings = self._watch.look()
-        self.glance = self._glances.take(sight, findings)
+        self.glance = self._glances.take(sight, findings) | {"is_supervised": self._is_supervised}
         self._read_events()
+        if not self._is_supervised:  # nobody writes down what is found
+            for finding in findings:
+                if self._is_new(finding.subject):
+                    self._lines.append(f"{finding.kind}: {finding.what}")
         if time.monotonic() - self._asked >= 1.0 or (self._supervisor is not None and not self._supervisor.is_running):
             self._asked = time.monotonic()
             self._look_at_run()
@@ -132,57 +132,63 @@ class Attendance:
                 settings = replace(settings, policy="halt")
                 self.notes.append("supervise.policy=restart: halted only, its launcher is not ours")
             self._supervisor = Supervisor(self._layout, self._run, attempt, settings)
+            self._is_supervised: bool | None = True
             self.notes.append(f"supervising attempt {attempt.attempt}, policy {settings.policy}")
             return
         self._watch = build_watch(self._layout, self._run, attempt, settings)
-        if not self._is_glance:
-            self.notes.append(f"attempt {attempt.attempt} is supervised by another process: this one shows")
+        self._is_supervised = self._turn.is_taken
+        self.notes += self._turn.describe(self._run, attempt, is_glance=self._is_glance)
         if self._wants_halt:
-            self._ask_to_halt(attempt)
-            self.notes.append("asked it to halt the run when it stands still, as long as this goes on")
+            self._wish = self._ask_to_halt(attempt)
+            self.notes.append("asked its supervisor to halt the run when it stands still, as long as this goes on")
 
     def _change_attempt(self, attempt: Attempt) -> None:
-        self._leave_attempt()
+        self._leave_attempt(is_new_attempt=attempt.attempt != self._attempt.attempt)
+        known = len(self.notes)
         self._enter_attempt(attempt)
-        self._lines += self.notes[-1:]
+        self._lines += self.notes[known:]
 
-    def _ask_to_halt(self, attempt: Attempt) -> None:
+    def _ask_to_halt(self, attempt: Attempt) -> PolicyWish:
         try:
-            write_policy_request(self._layout.policy_request, attempt.attempt, "halt", "paceline watch")
+            return PolicyWish(self._layout.policy_requests, attempt.attempt, "halt", "paceline watch")
         except OSError as error:
             what = f"cannot ask its supervisor to halt this run ({error.strerror or error})"
-            raise UsageError(what, str(self._layout.policy_request), "use the account that started the run") from error
+            raise UsageError(what, str(self._layout.policy_requests), "use the account that started the run") from error
 
-    def _leave_attempt(self) -> None:
+    def _leave_attempt(self, *, is_new_attempt: bool = False) -> None:
         for held in (self._supervisor, self._watch):
             if held is not None:
                 held.close()
-        if self._watch is not None and self._wants_halt:
-            with contextlib.suppress(OSError):
-                self._layout.policy_request.unlink(missing_ok=True)
-        self._supervisor = self._watch = None
+        if self._wish is not None:
+            self._wish.withdraw()
+        self._supervisor = self._watch = self._wish = None
+        self._turn.give_back(is_new_attempt=is_new_attempt)
 
     def _may_supervise(self, attempt: Attempt) -> bool:
         """Whether nobody else does; from here on nobody else will."""
-        if self._is_glance or is_supervised_by_launcher(self._run, attempt, self._layout):
-            return False
-        try:
-            return self._lock.acquire()
-        except OSError:  # a directory that one may only read
-            return False
+        return not self._is_glance and self._turn.take(self._run, attempt)
+
+    def _is_new(self, subject: tuple[object, object]) -> bool:
+        now, last = time.monotonic(), self._said.get(subject)
+        self._said[subject] = now
+        return last is None or now - last > _AGAIN_S
 
     def _read_events(self) -> None:
         for event in self._events.records():
             if event.get("kind") not in ("incident", "finding") or not isinstance(event.get("finding"), dict):
                 continue
             finding = event["finding"]
+            self._is_new((finding.get("kind"), finding.get("rank")))
             where = f"; see {event['place']}/report.md" if event.get("place") else ""
             action = event.get("action") or "none"
             if action == "none":
                 self._lines.append(f"{finding.get('kind')}: {finding.get('what')}{where}")
                 continue
             self._lines.append(f"{action}: {event.get('place')}")
-            do = f"read {event.get('place')}/report.md, then start the same command again: it goes on from the newest checkpoint"
+            again = "start the same command again: it goes on from the newest checkpoint"
+            if self._run.recipe == SDK_RECIPE:
+                again = "start it again as you did: it goes on from where your own checkpoints are"
+            do = f"read {event.get('place')}/report.md, then {again}"
             self.halted = (str(finding.get("what")), str(event.get("place")), do)
 
     def _look_at_run(self) -> None:
@@ -199,6 +205,8 @@ class Attendance:
                 self._ended_at = None
                 if self._supervisor is None and self._may_supervise(self._attempt):
                     self._change_attempt(self._attempt)  # who supervised it has gone
+                elif self._supervisor is None:
+                    self._is_supervised = self._turn.is_taken
             else:
                 self._ended_at = self._ended_at or time.monotonic()
                 is_over = run.state in ("finished", "stopped") or (self.halted is not None and not owned)

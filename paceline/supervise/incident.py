@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -46,6 +46,8 @@ class Incident:
     directory: Path = field(init=False)
     stacks: Stacks | None = None
     clusters: Sequence[Cluster] = ()
+    kept: Mapping[str, Any] = field(default_factory=dict)
+    """of one that an earlier supervisor opened: what it wrote, and stays"""
 
     def __post_init__(self) -> None:
         # Until it is opened, and where there is room for it nowhere: a name that does not exist, never the working directory.
@@ -105,6 +107,7 @@ class Incident:
             "policy": self.policy,
             "action": self.action,
             "ended": self.ended,
+            **self.kept,
         }
 
     def _write_beats(self) -> None:

@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from paceline.diagnose.advice import fit_text
+
 _ACTIONS = {
     "none": "nothing but this report",
     "asked": "all ranks were asked to stop at one step, with a checkpoint",
@@ -26,7 +28,7 @@ def render_page(record: Mapping[str, Any], root: Path, place: str) -> str:
         when += f", {max(0.0, noticed - since):.1f} s after it began"
     lines += [f"Incident {record['id']} of attempt {record['attempt']} in {root}; {when}.", ""]
     lines += [
-        f"**Do**: {finding['do']}",
+        f"**Do**: {_advise(record, root)}",
         "",
         f"**Done** (policy {record['policy']}): {_ACTIONS[record['action']]}.",
         "",
@@ -41,6 +43,15 @@ def render_page(record: Mapping[str, Any], root: Path, place: str) -> str:
     if record["others"]:
         lines += ["## What holds, too", "", *(f"- {other['what']}" for other in record["others"]), ""]
     return "\n".join(lines)
+
+
+def _advise(record: Mapping[str, Any], root: Path) -> str:
+    """What can still be done, and is not done already: the stacks stand below."""
+    is_over = record["action"] in ("killed", "restarted") or record["ended"] is not None
+    has_stacks = record["stacks"]["taken_s"] is not None
+    do = fit_text(record["finding"]["do"], root, is_living=not is_over, has_stacks=has_stacks)
+    do = do or ("look at the stacks below, the odd one first" if has_stacks else "look at what every rank was doing")
+    return f"{do}; then start it again" if record["action"] == "killed" else do
 
 
 def _table(ranks: Sequence[Mapping[str, Any]]) -> list[str]:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import contextlib
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -25,6 +25,7 @@ from paceline.supervise.curves import Curves
 from paceline.supervise.ending import close_books
 from paceline.supervise.excuses import DEATHS, Excuses
 from paceline.supervise.incident import Incident
+from paceline.supervise.inheritance import Inheritance
 from paceline.supervise.settings import Settings
 from paceline.supervise.stacks import take_stacks
 from paceline.supervise.watching import FOREIGN_RECIPE, build_watch
@@ -68,8 +69,9 @@ class Supervisor:
         is_ours = run.recipe not in (SDK_RECIPE, FOREIGN_RECIPE)
         self._excuses = Excuses(layout, attempt.attempt, is_ours=is_ours)
         self._tell = tell or (lambda record: None)
-        self._open: dict[object, Incident] = {}
+        self._open: dict[Hashable, Incident] = {}
         self._told: dict[tuple[str, int | None], float] = {}
+        self._inheritance = Inheritance(layout, attempt.attempt, _key)
         self._asked_run = time.monotonic()
 
     def poll(self) -> None:
@@ -77,6 +79,10 @@ class Supervisor:
         before = self.sight
         self.sight, found = self.watch.look()
         self._is_calm = before is not None and _has_moved(before, self.sight)
+        for incident in self._inheritance.take_acted(self.sight):
+            self.incidents.append(incident)
+            self._kill(incident)
+        self._inheritance.expire()
         everything = [*map(self._excuses.explain, found), *self._curves.judge()]
         self.findings = order_causes([finding for finding in everything if not self._is_excused(finding)])
         critical = [finding for finding in self.findings if finding.severity == "critical"]
@@ -84,11 +90,11 @@ class Supervisor:
             if finding.severity != "critical":
                 self._note(finding)
         for finding in critical:
-            incident = self._open.get(_key(finding))
-            if incident is None:
+            known = self._open.get(_key(finding))
+            if known is None:
                 self._begin(finding, [each for each in self.findings if each is not finding])
             else:
-                self._go_on(incident, finding)
+                self._go_on(known, finding)
         current = {_key(finding) for finding in critical}
         for key in [key for key in self._open if key not in current]:
             self._end(self._open.pop(key))
@@ -106,6 +112,7 @@ class Supervisor:
         for incident in self._open.values():
             self._end(incident)
         self._open.clear()
+        self._inheritance.close()
         self.watch.close()
 
     def give_up(self, error: Exception) -> None:
@@ -130,13 +137,17 @@ class Supervisor:
 
     def _begin(self, finding: Finding, others: Sequence[Finding]) -> None:
         assert self.sight is not None
-        incident = Incident(
+        inherited = self._inheritance.take(_key(finding), self.sight)
+        incident = inherited or Incident(
             self._layout, self._attempt.attempt, finding, self.sight, self.settings.policy, others, self.sight.time
         )
         self._open[_key(finding)] = incident
         self.incidents.append(incident)
-        with _said("an incident cannot be written"):
-            incident.open()
+        if "stacks" in incident.kept:
+            return  # told by whoever supervised before us
+        if inherited is None:
+            with _said("an incident cannot be written"):
+                incident.open()
         if finding.kind in _STANDS_STILL:
             self._take_stacks(incident)
         self._publish(incident)
@@ -219,7 +230,7 @@ class Supervisor:
         if time.monotonic() - self._asked_run < _RUN_EVERY_S:
             return
         self._asked_run = time.monotonic()
-        wished = read_policy_request(self._layout.policy_request, self._attempt.attempt)
+        wished = read_policy_request(self._layout.policy_requests, self._attempt.attempt)
         policy = wished or self._configured.policy
         if policy != self.settings.policy:
             why = "as paceline watch asks" if wished else "as configured"
@@ -242,7 +253,7 @@ def _has_moved(before: Sight, now: Sight) -> bool:
     return all(after.pulse is not None and after.pulse is not earlier.pulse for earlier, after in pairs)
 
 
-def _key(finding: Finding) -> object:
+def _key(finding: Finding) -> Hashable:
     """What makes it the same incident: a stall stays one when another rank is suspected of it."""
     return finding.kind if finding.kind == "stall" else finding.subject
 

@@ -29,7 +29,8 @@ def render_table(glance: Mapping[str, Any], height: int | None = None) -> Group:
     for rank in shown:
         table.add_row(*_cells(rank), style=None if rank["state"] != "stopped" else "red")
     left = len(glance["ranks"]) - len(shown)
-    more = [Text(f"and {left} more ranks, none of them behind these", style="dim")] if left else []
+    others = "1 more rank, not" if left == 1 else f"{left} more ranks, none of them"
+    more = [Text(f"and {others} behind these", style="dim")] if left else []
     return Group(Text(_head(glance)), *findings, table, *more)
 
 

@@ -103,8 +103,9 @@ class RunLayout:
         return self.root / "stop_request.json"
 
     @property
-    def policy_request(self) -> Path:
-        return self.root / "policy_request.json"
+    def policy_requests(self) -> Path:
+        """One file per watcher that wishes for another policy."""
+        return self.root / "policy_requests"
 
     def log(self, rank: int) -> Path:
         return self.root / "logs" / f"rank_{rank:05d}.log"

@@ -57,6 +57,8 @@ class Attempt:
     """what earlier attempts of the same command took, restarts included: it counts for stop.max_hours"""
     launch: str = ""
     """what only the ranks of this attempt have in common, where they find each other through this file (the SDK)"""
+    log_bytes: dict[str, Any] = field(default_factory=dict)
+    """the size of each log when it began: what comes after is this attempt's"""
 
 
 @dataclass

@@ -86,6 +86,8 @@ class Subject:
 def find_subject(target: str, overrides: Sequence[str], flags: Flags) -> Subject:
     """A directory is a run; anything else is what `paceline train` takes."""
     path = Path(target)
+    if path.name == "run.json" and path.is_file():
+        raise UsageError("this is a run's run.json", target, f"name its directory: paceline triage {path.parent}")
     if not path.is_dir():
         job = load_job(target, overrides, flags)
         return Subject(target, job.overrides, job, place_ranks(job.config.launch, job.origins["launch.gpus"]))

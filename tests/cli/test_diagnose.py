@@ -46,13 +46,52 @@ def test_a_failed_run_in_words_and_as_json(tmp_path: Path, capsys: pytest.Captur
 def test_a_healthy_run_and_an_abandoned_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write_run(tmp_path, "finished", "length")
     assert run_command(["diagnose", str(tmp_path)]) == 0
-    assert "nothing found wrong" in capsys.readouterr().out
+    text = capsys.readouterr().out
+    assert "nothing found wrong, in run.json alone" in text
+    gaps = "there is nothing in events.jsonl; there is nothing in metrics.csv; heartbeats are there of 0 of 2 ranks"
+    assert f"missing or damaged: {gaps}\n" in text
     layout = write_run(tmp_path, "running")
     layout.owner_lock.touch()
     assert run_command(["diagnose", str(tmp_path)]) == 0
     text = capsys.readouterr().out
     assert "but nobody runs it" in text
     assert f"--out {tmp_path}" in text
+
+
+def test_what_was_read_is_named_and_what_was_not_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    row = {"attempt": 1, "step": 10, "loss": 1.0, "step_ms": 5.0}
+    beats = {0: [{"step": 10, "phase": "data"}]}
+    events = [("note", {"what": "x"})]
+    layout = write_run(tmp_path, "failed", "x", world_size=1, metrics=[row], events=events, beats=beats)
+    layout.log(0).write_text("all is well\n")
+    assert run_command(["diagnose", str(tmp_path)]) == 0
+    text = capsys.readouterr().out
+    assert "attempt 1, 1 rank\n" in text
+    assert "nothing found wrong, in its events, its metrics, its heartbeats and its logs\n" in text
+    assert "missing or damaged" not in text
+    layout.events.write_text(layout.events.read_text() + '{"kind": "torn')
+    layout.metrics.unlink()
+    layout.log(0).unlink()
+    assert run_command(["diagnose", str(tmp_path), "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["read"] == ["its events", "its heartbeats"]
+    gaps = [
+        "events.jsonl: 1 line of it is damaged and left out",
+        "there is no metrics.csv",
+        "there is nothing in logs/",
+    ]
+    assert told["gaps"] == gaps
+
+
+def test_a_copy_of_a_run_in_words(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    layout = write_run(tmp_path)
+    layout.owner_lock.touch()
+    layout.environment.write_text('{"v": 1, "host": "another-host"}')
+    assert run_command(["diagnose", str(tmp_path)]) == 0
+    text = capsys.readouterr().out
+    assert "nobody runs" not in text
+    assert "start it again" not in text
+    assert "do: ask on another-host" in text
 
 
 def test_bad_input_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -12,7 +12,7 @@ import pytest
 from paceline.cli.main import run_command
 from paceline.files import read_json
 from paceline.supervise.py_spy import find_program
-from paceline.telemetry.policy_request import read_policy_request
+from paceline.telemetry.policy_request import PolicyWish, read_policy_request
 from paceline.telemetry.reader import read_run
 from paceline.telemetry.stop_request import read_stop_request, write_stop_request
 
@@ -107,12 +107,13 @@ def test_a_stall_is_restarted_and_given_up_when_nothing_is_gained(tmp_path: Path
 
     # What was asked of an attempt, or wished for it, never outlives it.
     write_stop_request(run.layout.stop_request, 2, "halted", "a supervisor")
-    (root / "policy_request.json").write_text('{"attempt": 2, "policy": "halt"}')
+    wish = PolicyWish(run.layout.policy_requests, 2, "halt", "a watcher")
     stuck_in("")
     assert train(root, "supervise.policy=note") == 0
     assert (root / "asked_at_start").read_text() == "None"
     assert read_stop_request(run.layout.stop_request, 3) is None
-    assert read_policy_request(run.layout.policy_request, 3) is None
+    assert read_policy_request(run.layout.policy_requests, 3) is None
+    wish.withdraw()
     assert [attempt.state for attempt in read_run(root).run.attempts] == ["failed", "failed", "finished"]
     assert len(list((root / "incidents").iterdir())) == 2
 

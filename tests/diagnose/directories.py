@@ -19,6 +19,7 @@ def write_run(
     state: str = "running",
     reason: str = "",
     *,
+    recipe: str = "sasrec",
     world_size: int = 2,
     pulses: str = "/nowhere",
     metrics: Sequence[Mapping[str, Any]] = (),
@@ -30,7 +31,7 @@ def write_run(
     layout = RunLayout(root)
     for name in ("heartbeat", "logs", "timing"):
         (root / name).mkdir(parents=True, exist_ok=True)
-    run = RunFile("0123456789ab", "sasrec", "", "0", time.time(), {}, state, reason)
+    run = RunFile("0123456789ab", recipe, "", "0", time.time(), {}, state, reason)
     run.attempts.append(Attempt(1, world_size, 4711, time.time(), pulses, ["paceline", "train"], state, reason, 120))
     run.save(layout)
     _write_table(Table(layout.metrics, METRICS_COLUMNS), metrics)

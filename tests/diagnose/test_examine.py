@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import socket
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +16,10 @@ from paceline.diagnose.failures import judge_failures
 from paceline.diagnose.finding import KINDS, Finding, Witness, finding_from_record
 from paceline.diagnose.limits import Limits
 from paceline.diagnose.order import order_causes
+from paceline.files import Lock, write_json
+from paceline.telemetry.layout import RunLayout
 from paceline.telemetry.reader import read_run
+from paceline.telemetry.run_file import load_run_file
 from tests.diagnose.directories import failure, write_run
 from tests.diagnose.sights import Made
 from tests.diagnose.test_bounds import rows as bound_rows
@@ -25,6 +30,7 @@ NAN = (
     "the loss or gradient is not a number; all ranks stopped after step 13, step 12 was not applied",
     "step 12 (loss nan, gradient norm nan), not finite on rank 1",
 )
+PEER = "RuntimeError: [../gloo/transport/tcp/pair.cc:534] Connection closed by peer [127.0.0.1]:10895\n"
 DESYNC = (
     "DesyncError",
     "parameters are no longer identical on all ranks at step 40: rank 2 differs from the 3 others, in 1 of 9",
@@ -62,7 +68,7 @@ def test_what_a_rank_said_is_the_first_finding(tmp_path: Path, told: Any, kind: 
 def test_a_rank_that_died_without_a_word_is_named_before_its_victims(tmp_path: Path) -> None:
     reason = "rank 1 (pid 4712) was killed by signal 9 (SIGKILL; often the out-of-memory killer)"
     logs = {
-        "rank_00000.log": "RuntimeError: [../gloo/transport/tcp/pair.cc:534] Connection closed by peer [127.0.0.1]:10895\n",
+        "rank_00000.log": PEER,
         "launcher.log": "ERROR:torch.distributed.elastic.multiprocessing.api:failed (exitcode: -9) local_rank: 1 (pid: 4712)\n",
     }
     write_run(tmp_path, "failed", reason, events=[failure(*GONE, secondary=True)], logs=logs)
@@ -144,6 +150,129 @@ def test_what_a_supervisor_noted_is_recalled_with_its_incident(tmp_path: Path) -
     run.everybody(21, "data")
     (found,) = examine(tmp_path, moving, run.sight())  # it lives, and gets on
     assert (found.severity, found.what) == ("note", "it stood still; the run went on afterwards")
+
+
+def begin_again(root: Path, state: str, reason: str = "") -> None:
+    """A second attempt, and what it says of the logs that are there already."""
+    layout = RunLayout(root)
+    run = load_run_file(root)
+    assert run is not None
+    sizes = {path.name: path.stat().st_size for path in (root / "logs").glob("*.log")}
+    run.attempts.append(replace(run.attempts[-1], attempt=2, state=state, reason=reason, log_bytes=sizes))
+    run.attempts[0].state = "failed"
+    run.state, run.reason = state, reason
+    run.save(layout)
+
+
+STALL = Finding(
+    "stall",
+    "the run stands still: rank 1",
+    "paceline diagnose RUN --stacks shows where each rank is",
+    severity="critical",
+    rank=1,
+    cause="data",
+    witnesses=(Witness("pulse", True, "x"),),
+)
+INCIDENT = {"finding": STALL.to_record(), "incident": "0001-stall-rank1"}
+KILLED = "E1115 ERROR api: failed (exitcode: -9) local_rank: 1 (pid: 4712) of binary: python\n"
+
+
+@pytest.mark.parametrize("action", ["killed", "restarted", "none"])
+def test_our_own_kill_is_nobody_elses(tmp_path: Path, action: str) -> None:
+    """Neither the out-of-memory killer's in torchrun's log, nor a lost rank's of a foreign script."""
+    lost = failure("RankLostError", "the script was killed by signal 9", rank=0)
+    events = [("incident", INCIDENT | {"action": "none"}), ("incident", INCIDENT | {"action": action}), lost]
+    write_run(
+        tmp_path, "failed", "halted: rank 1", events=events, logs={"launcher.log": KILLED, "rank_00000.log": PEER}
+    )
+    found = [(each.kind, each.cause) for each in examine(tmp_path)]
+    if action == "none":
+        assert found == [
+            ("dead_rank", "RankLostError"),
+            ("stall", "data"),
+            ("message", "killed"),
+            ("message", "peer_gone"),
+        ]
+    else:
+        assert found == [("stall", "data")]
+
+
+def test_an_earlier_attempt_is_told_as_that_and_its_logs_are_not_read(tmp_path: Path) -> None:
+    events = [("incident", INCIDENT | {"action": "none"}), ("incident", INCIDENT | {"action": "restarted"})]
+    write_run(tmp_path, "failed", "halted", events=events, logs={"launcher.log": KILLED, "rank_00003.log": PEER})
+    begin_again(tmp_path, "finished", "length")
+    (found,) = examine(tmp_path)
+    assert (found.kind, found.rank, found.severity) == ("stall", 1, "note")
+    assert found.what == "in attempt 1, and its supervisor ended it: the run stands still: rank 1"
+    assert "incidents/0001-stall-rank1/report.md" in found.do
+    begin_again(tmp_path, "failed", "something")
+    assert [each.severity for each in examine(tmp_path)] == ["note"]
+    with open(tmp_path / "logs" / "launcher.log", "a") as log:
+        log.write("RuntimeError: CUDA out of memory. Tried to allocate 2.00 GiB.\n")
+    assert [(each.kind, each.severity) for each in examine(tmp_path)] == [
+        ("out_of_memory", "critical"),
+        ("stall", "note"),
+    ]
+
+
+def test_advice_for_a_run_that_has_ended_can_be_followed(tmp_path: Path) -> None:
+    stopped = replace(STALL, kind="stopped", do="kill -CONT 4711 lets it go on; a scheduler can say why")
+    events = [("incident", INCIDENT), ("incident", {"finding": stopped.to_record(), "incident": "0002-stopped-rank1"})]
+    write_run(tmp_path, "failed", "halted", events=events)
+    do = {each.kind: each.do for each in examine(tmp_path)}
+    assert do == {
+        "stall": "its stacks and beats: incidents/0001-stall-rank1",
+        "stopped": "a scheduler can say why; its stacks and beats: incidents/0002-stopped-rank1",
+    }
+    run = Made(2)
+    run.train(20, None, 0.05)
+    moving = run.sight()
+    run.everybody(21, "data")
+    write_run(tmp_path, "running")
+    assert f"paceline diagnose {tmp_path} --stacks" in examine(tmp_path, moving, run.sight())[-1].do
+
+
+def test_advice_for_a_loop_of_ones_own_names_neither_logs_nor_keys_that_it_has_not(tmp_path: Path) -> None:
+    died = replace(STALL, kind="dead_rank", do="read the end of logs/rank_00001.log; dmesg tells more")
+    only = replace(STALL, kind="slow", do="read logs/rank_00001.log", severity="warning")
+    slow = [row | bound_rows(1, data_ms=50.0)[0] | {"step": row["step"]} for row in rows(6)]
+    events = [("finding", {"finding": each.to_record()}) for each in (died, only)]
+    for recipe in ("sdk", "sasrec"):
+        layout = write_run(tmp_path / recipe, "failed", "x", recipe=recipe, metrics=slow, events=events)
+        if recipe == "sasrec":
+            layout.log(1).touch()
+        do = {each.kind: each.do for each in examine(tmp_path / recipe)}
+        assert ("data.num_workers" in do["data_bound"]) == (recipe == "sasrec")
+        assert ("rank_00001.log" in do["dead_rank"]) == (recipe == "sasrec")
+        assert do["dead_rank"].endswith("dmesg tells more")
+        assert ("logs/" in do["slow"]) == (recipe == "sasrec")
+        write_run(tmp_path / recipe, "running", recipe=recipe)
+        abandoned = next(each for each in examine(tmp_path / recipe, is_owned=False) if each.cause == "abandoned")
+        assert ("paceline train" in abandoned.do) == (recipe == "sasrec")
+
+
+def test_a_copy_of_a_run_is_not_declared_dead(tmp_path: Path) -> None:
+    layout = write_run(tmp_path)
+    write_json(layout.environment, {"v": 1, "host": "another-host"})
+    for owned in (False, None):
+        (found,) = examine(tmp_path, is_owned=owned)
+        assert (found.cause, found.severity) == ("copy", "note")
+        assert "another-host" in found.what
+        assert "cannot be seen from here" in found.what
+    write_json(layout.environment, {"v": 1, "host": socket.gethostname()})
+    assert [each.cause for each in examine(tmp_path, is_owned=False)] == ["abandoned"]
+    run = Made(2)
+    run.train(20, None, 0.05)
+    moving = run.sight()
+    run.everybody(21, "data")
+    now = run.sight()
+    (found,) = examine(tmp_path, moving, now, is_owned=False)  # a copy on the same host: its ranks live
+    assert (found.cause, found.severity) == ("copy", "note")
+    workers = Lock(layout.workers_lock)
+    workers.acquire(shared=False)
+    (found,) = examine(tmp_path, moving, now, is_owned=False)  # no copy: they hold a lock of this very directory
+    assert (found.cause, found.severity) == ("orphans", "critical")
+    workers.release()
 
 
 def test_a_living_run_is_looked_at(tmp_path: Path) -> None:

@@ -179,6 +179,19 @@ def test_an_attempt_begins_when_nobody_makes_a_checkpoint_visible(
     second.release()
 
 
+def test_an_attempt_knows_which_part_of_a_log_is_its_own(tmp_path: Path) -> None:
+    first = claim(tmp_path)
+    assert first.run.attempts[0].log_bytes == {}
+    (tmp_path / "logs" / "launcher.log").write_bytes(b"hello\n")
+    first.finish("stopped", "because", 5, 0)
+    first.release()
+    second = claim(tmp_path)
+    run = load_run_file(tmp_path)
+    assert run is not None
+    assert [attempt.log_bytes for attempt in run.attempts] == [{}, {"launcher.log": 6}]
+    second.release()
+
+
 def test_the_next_attempt_of_the_same_owner(tmp_path: Path) -> None:
     first = claim(tmp_path)
     first.finish("failed", "rank 1 was killed", 7, 4)

@@ -44,6 +44,10 @@ def watch(supervisor: Supervisor, until, timeout_s: float = 30) -> None:
         supervisor.wait(0.05)
 
 
+def wishes(run) -> list[Path]:
+    return list(run.layout.policy_requests.glob("*"))
+
+
 @pytest.fixture
 def supervise(fake_run):
     made = []
@@ -102,7 +106,7 @@ def test_a_watcher_may_wish_for_another_policy(fake_run, supervise) -> None:
         assert attendance.halted is not None
         assert "rank 1" in attendance.halted[0]
     assert [process.wait(10) for process in run.processes] == [-9, -9]
-    assert not run.layout.policy_request.exists(), "taken back when the watcher leaves"
+    assert wishes(run) == [], "taken back when the watcher leaves"
     assert supervisor.incidents[0].policy == "halt"
     (note,) = read_run(run.layout.root).events_of("note")
     assert note["what"] == "supervise.policy=halt from here on"
@@ -116,16 +120,14 @@ def test_a_wish_goes_with_the_terminal_of_its_watcher(fake_run) -> None:
     lock = Lock(run.layout.supervisor_lock)
     lock.acquire()
     words = [sys.executable, "-m", "paceline", "watch", str(run.layout.root), "--halt-on-stall"]
-    watcher = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    watcher = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
     run.processes.append(watcher)
-    deadline = time.monotonic() + 30
-    while not run.layout.policy_request.exists():
-        assert time.monotonic() < deadline
-        assert watcher.poll() is None
-        time.sleep(0.02)
+    assert any(b"asked its supervisor to halt" in line for line in watcher.stdout)
+    assert len(wishes(run)) == 1
     watcher.send_signal(signal.SIGHUP)
-    assert watcher.wait(30) == 130
-    assert not run.layout.policy_request.exists()
+    watcher.communicate(timeout=30)
+    assert watcher.returncode == 130
+    assert wishes(run) == []
     lock.release()
 
 
@@ -139,14 +141,14 @@ def test_of_two_watchers_the_second_takes_over_when_the_first_has_gone(fake_run)
         assert "is supervised by another process" in second.notes[0]
         first.poll()
         second.poll()
-        assert run.layout.policy_request.exists()
+        assert len(wishes(run)) == 1
     deadline = time.monotonic() + 20
     while not (lines := second.take_lines()):
         assert time.monotonic() < deadline
         second.poll()
         time.sleep(0.05)
     assert lines == ["supervising attempt 1, policy halt"]
-    assert not run.layout.policy_request.exists(), "it acts itself"
+    assert wishes(run) == [], "it acts itself"
     second.__exit__(None, None, None)
 
 
@@ -352,18 +354,21 @@ def test_a_missing_pulse_one_of_another_version_and_clocks_that_jump_alarm_nobod
 
 
 @pytest.mark.timeout(60)
-def test_a_second_supervisor_leaves_again_and_the_process_ends_with_its_attempt(fake_run) -> None:
+def test_a_second_supervisor_waits_for_the_first_to_go_and_the_process_ends_with_its_attempt(fake_run) -> None:
     run = fake_run(1)
     run.start(0, WAIT)
     BeatWriter(run.layout.heartbeat(0), 0, 1).write({"step": 1, "phase": "data"})
     command = [sys.executable, "-m", "paceline.supervise", str(run.layout.root), "--attempt", "1"]
     lock = Lock(run.layout.supervisor_lock)
     lock.acquire()
-    done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
-    assert (done.returncode, "supervised by another process" in done.stderr) == (0, True)
+    waiting, sent_away = (subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) for _ in range(2))
+    run.processes += [waiting, sent_away]
+    for process in (waiting, sent_away):
+        assert b"supervised by another process: waiting" in process.stderr.readline()
+    sent_away.terminate()
+    assert sent_away.communicate(timeout=20) == (b"", b"")
+    assert (sent_away.returncode, waiting.poll()) == (0, None)
     lock.release()
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    run.processes.append(process)
     deadline = time.monotonic() + 20
     while lock.acquire():
         lock.release()
@@ -371,5 +376,6 @@ def test_a_second_supervisor_leaves_again_and_the_process_ends_with_its_attempt(
         time.sleep(0.05)
     run.attempt.state = "finished"
     run.run.save(run.layout)
-    assert process.communicate(timeout=20) == (b"", b"")
+    assert waiting.communicate(timeout=20) == (b"", b"")
+    assert waiting.returncode == 0
     assert read_run(run.layout.root).events == []

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from paceline.errors import UsageError
 from paceline.launch.signals import OperatorSignals
 from paceline.triage.changes import plan_change
 from paceline.triage.climb import Outcome
@@ -92,3 +93,10 @@ def test_a_script_whose_steps_nobody_sees_runs_until_its_time_is_over(
     seen = trials._see(trial.root, None, True, trial)
     assert seen.is_bounded == is_bounded
     assert judge_trial(seen).status == ("stalled" if is_bounded else "healthy")
+
+
+def test_a_run_file_is_told_from_a_configuration(tmp_path: Path) -> None:
+    (tmp_path / "run.json").write_text("{}")
+    with pytest.raises(UsageError, match=r"this is a run's run\.json") as caught:
+        find_subject(str(tmp_path / "run.json"), [], FLAGS)
+    assert f"paceline triage {tmp_path}" in caught.value.render()

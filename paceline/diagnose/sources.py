@@ -1,0 +1,61 @@
+"""What a diagnosis rests on: which files of a run there were to read, and which are missing, damaged, or may not be read.
+
+list_sources(run)   -> Sources(read=("its events", "its heartbeats"), gaps=("there is no metrics.csv",))
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from paceline.files import find_damaged_records, read_last_records
+from paceline.telemetry.reader import Run
+from paceline.telemetry.run_file import SDK_RECIPE
+from paceline.telemetry.tables import find_damaged_lines
+
+
+@dataclass(frozen=True)
+class Sources:
+    """For a sentence."""
+
+    read: tuple[str, ...]
+    gaps: tuple[str, ...]
+
+
+def reads_logs(run: Run) -> bool:
+    """Logs are asked how a run failed; of one that ended as it should they have nothing to say, and a foreign loop has none."""
+    return run.run.state in ("running", "failed") and run.run.recipe != SDK_RECIPE
+
+
+def list_sources(run: Run) -> Sources:
+    read: list[str] = []
+    gaps: list[str] = []
+    files: tuple[tuple[str, Path, bool, Callable[[Path], list[int]]], ...] = (
+        ("its events", run.layout.events, bool(run.events), find_damaged_records),
+        ("its metrics", run.layout.metrics, bool(run.metrics), find_damaged_lines),
+    )
+    for name, path, has_records, find_damaged in files:
+        if not path.exists():
+            gaps.append(f"there is no {path.name}")
+            continue
+        read += [name] if has_records else []
+        damaged = len(find_damaged(path))
+        if damaged:
+            lines = "1 line of it is" if damaged == 1 else f"{damaged} lines of it are"
+            gaps.append(f"{path.name}: {lines} damaged and left out")
+        elif not has_records:
+            gaps.append(f"there is nothing in {path.name}")
+    world_size = run.run.attempts[-1].world_size if run.run.attempts else 0
+    beats = [rank for rank in range(world_size) if read_last_records(run.layout.heartbeat(rank))]
+    read += ["its heartbeats"] if beats else []
+    if len(beats) < world_size and run.run.recipe != "command":  # somebody's script has none
+        gaps.append(f"heartbeats are there of {len(beats)} of {'1 rank' if world_size == 1 else f'{world_size} ranks'}")
+    if reads_logs(run):
+        logs = sorted(run.layout.launcher_log.parent.glob("*.log"))
+        closed = [path for path in logs if not os.access(path, os.R_OK)]
+        read += ["its logs"] if len(logs) > len(closed) else []
+        gaps += [f"logs/{path.name} may not be read" for path in closed]
+        gaps += ["there is nothing in logs/"] if not logs else []
+    return Sources(tuple(read), tuple(gaps))

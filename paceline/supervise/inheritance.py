@@ -1,0 +1,104 @@
+"""Incidents that a killed supervisor left open: taken on by the next one of the same attempt, closed by that of a later attempt.
+
+inheritance = Inheritance(layout, attempt=1, key_of=key)
+inheritance.take(key(finding), sight)      -> the same Incident, with its directory; None: it is a new one
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from paceline.diagnose.finding import Finding, finding_from_record
+from paceline.diagnose.sight import Sight
+from paceline.files import read_json, write_json
+from paceline.supervise.incident import VERSION, Incident
+from paceline.telemetry.layout import RunLayout
+
+_WAIT_S = 10.0
+"""in which an incident is found again, if it still holds"""
+_KEPT = ("others", "ranks", "stacks")
+
+
+@dataclass(frozen=True)
+class _Left:
+    """One that nobody has ended."""
+
+    directory: Path
+    record: Mapping[str, Any]
+    finding: Finding
+
+    def take_on(self, layout: RunLayout, sight: Sight) -> Incident:
+        record = self.record
+        noticed, policy = float(record["noticed"]), str(record["policy"])
+        incident = Incident(layout, int(record["attempt"]), self.finding, sight, policy, (), noticed)
+        incident.directory, incident.action = self.directory, str(record["action"])
+        has_stacks = record["stacks"]["taken_s"] is not None
+        incident.kept = {name: record[name] for name in _KEPT if name != "stacks" or has_stacks}
+        return incident
+
+    def close(self) -> None:
+        # Where nothing can be written it stays open, as it would without us.
+        with contextlib.suppress(OSError):
+            write_json(self.directory / "report.json", dict(self.record) | {"ended": time.time()})
+
+
+class Inheritance:
+    """What one supervisor finds of those before it."""
+
+    def __init__(self, layout: RunLayout, attempt: int, key_of: Callable[[Finding], Hashable]) -> None:
+        """`key_of`: what makes a finding the same incident."""
+        self._layout = layout
+        self._until = time.monotonic() + _WAIT_S
+        self._left: dict[Hashable, _Left] = {}
+        for left in _find(layout):
+            key = key_of(left.finding)
+            if left.record["attempt"] == attempt and key not in self._left:
+                self._left[key] = left
+            elif left.record["attempt"] <= attempt:
+                left.close()
+
+    def take(self, key: Hashable, sight: Sight) -> Incident | None:
+        left = self._left.pop(key, None)
+        return left.take_on(self._layout, sight) if left is not None else None
+
+    def take_acted(self, sight: Sight) -> list[Incident]:
+        """Those of which the ranks were to be killed; whether all of them were, nobody knows."""
+        acted = [key for key, left in self._left.items() if left.record["action"] in ("killed", "restarted")]
+        return [self._left.pop(key).take_on(self._layout, sight) for key in acted]
+
+    def expire(self) -> None:
+        """What was not found again for a while does not hold any more."""
+        if self._left and time.monotonic() > self._until:
+            self.close()
+
+    def close(self) -> None:
+        for left in self._left.values():
+            left.close()
+        self._left.clear()
+
+
+def _find(layout: RunLayout) -> list[_Left]:
+    """Every incident of the run that nobody has ended, the oldest first; what is damaged is passed over."""
+    found = []
+    for path in sorted(layout.incidents.glob("*/report.json")):
+        with contextlib.suppress(OSError, ValueError, LookupError, TypeError, RecursionError):
+            record = read_json(path)
+            finding = finding_from_record(record["finding"])
+            if record["v"] != VERSION or record["ended"] is not None or finding is None:
+                continue
+            left = _Left(path.parent, record, finding)
+            told = (
+                record["noticed"],
+                record["attempt"],
+                record["policy"],
+                record["action"],
+                record["stacks"]["taken_s"],
+            )
+            if isinstance(told[0], int | float) and isinstance(told[1], int) and all(name in record for name in _KEPT):
+                found.append(left)
+    return found
