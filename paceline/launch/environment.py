@@ -18,7 +18,6 @@ from paceline.cores import cpu_count
 from paceline.errors import Problem
 from paceline.launch.variables import KNOWN, LEGACY, SILENT
 
-_SPIN = "GOMP_SPINCOUNT"
 _LAUNCH_ENV = "launch.env"
 _INHERITED = "inherited"
 _FAIL_FAST = {
@@ -107,7 +106,6 @@ def worker_environment(
     result = WorkerEnvironment()
     _set_devices(result, launch, inherited, visible)
     _set_threads(result, launch, world_size, inherited)
-    _set_patience(result, num_gpus, inherited)
     _drop_launcher_options(result, inherited)
     _set_given(result, launch, num_gpus, inherited)
     _set_defaults(result, launch, num_gpus, inherited, flight_recorder)
@@ -139,17 +137,6 @@ def _set_threads(result: WorkerEnvironment, launch: Launch, world_size: int, inh
         cores = cpu_count()
         threads = max(1, cores // world_size)
         result.assign(name, str(threads), "chosen", f"{_count(cores, 'core')} for {_count(world_size, 'worker')}")
-
-
-def _set_patience(result: WorkerEnvironment, num_gpus: int, inherited: Mapping[str, str]) -> None:
-    """How long a thread of torch's pool burns its core before it lets others have it.
-
-    By default for longer than most operations take. With a core each that is fast; as soon as anybody else wants one of the cores, each
-    operation waits for a thread that waits for a core: 1.7 to 5 steps/s beside another process, 29 alone; with this 10 to 27, and 28 alone.
-    """
-    threads = result.assigned.get("OMP_NUM_THREADS", inherited.get("OMP_NUM_THREADS", "1"))
-    if num_gpus == 0 and threads != "1" and not {_SPIN, "OMP_WAIT_POLICY"} & {*inherited}:
-        result.assign(_SPIN, "20000", "chosen", "threads let go of a core that somebody else wants")
 
 
 def _drop_launcher_options(result: WorkerEnvironment, inherited: Mapping[str, str]) -> None:

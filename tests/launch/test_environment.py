@@ -32,13 +32,6 @@ def test_inherited_threads_are_kept_unless_the_configuration_says_otherwise() ->
     assert worker_environment(Launch(omp_threads=3), 2, 0, inherited).apply(inherited)["OMP_NUM_THREADS"] == "3"
 
 
-def test_waiting_threads_let_go_of_cores_unless_somebody_says_otherwise() -> None:
-    assert worker_environment(Launch(), 2, 0, {}).assigned["GOMP_SPINCOUNT"] == "20000"
-    for inherited in ({"OMP_WAIT_POLICY": "ACTIVE"}, {"GOMP_SPINCOUNT": "7"}, {"OMP_NUM_THREADS": "1"}):
-        assert "GOMP_SPINCOUNT" not in worker_environment(Launch(), 2, 0, inherited).assigned
-    assert "GOMP_SPINCOUNT" not in worker_environment(Launch(), 2, 2, {}).assigned
-
-
 @pytest.mark.parametrize(("old", "new"), sorted(LEGACY.items()))
 def test_old_names_become_todays_and_are_recorded(old: str, new: str) -> None:
     assert new in KNOWN
