@@ -23,6 +23,10 @@ class ProcessSight:
     """its own, without what it has mapped of files"""
     exit_code: int | None = None
     """of a process that has gone, where anybody knows; negative: a signal"""
+    group: str = ""
+    """its control group"""
+    held_back_s: float | None = None
+    """for how long the kernel has held that back for its CPU quota; None: it has none, or nobody tells"""
 
 
 @dataclass(frozen=True)

@@ -12,13 +12,17 @@ from __future__ import annotations
 import select
 import socket
 import time
+from dataclasses import replace
 from pathlib import Path
 
 from paceline.diagnose.sight import ProcessSight, RankSight, Sight
+from paceline.supervise.cpu_group import HeldBack, read_held_back
 from paceline.supervise.rank_process import HeldProcess, is_hidden, open_process
 from paceline.telemetry.pulse import Pulse, PulseReader
 
 _PROCESS_EVERY_S = 1.0
+_GROUP_EVERY_S = 1 / 32
+"""for each rank: two files have to be opened"""
 MOST_BETWEEN_S = 1.0
 """of the time between two looks: a machine that stood still (a paused virtual machine, a frozen group) is no rank that hangs"""
 
@@ -26,9 +30,10 @@ MOST_BETWEEN_S = 1.0
 class _RankEye:
     """One rank."""
 
-    def __init__(self, pulses: Path, attempt: int, rank: int, poll: select.poll) -> None:
+    def __init__(self, pulses: Path, attempt: int, rank: int, world_size: int, poll: select.poll) -> None:
         self._pulses = pulses
         self._attempt = attempt
+        self._group_every_s = _GROUP_EVERY_S * world_size
         self._rank = rank
         self._poll = poll
         self._reader: PulseReader | None = None
@@ -36,6 +41,8 @@ class _RankEye:
         self.process: HeldProcess | None = None
         self._seen: ProcessSight | None = None
         self._seen_at = 0.0
+        self._held_back: HeldBack | None = None
+        self._asked_group = 0.0
 
     def look(self, now: float) -> tuple[Pulse | None, ProcessSight | None]:
         if self._reader is None:
@@ -51,7 +58,12 @@ class _RankEye:
         is_moving, self._last = pulse is not self._last, pulse
         if not is_moving or now - self._seen_at >= _PROCESS_EVERY_S:
             self._look_at_process(pulse.pid, now)
-        return pulse, self._seen
+        if is_moving and self.process is not None and now - self._asked_group >= self._group_every_s:
+            self._asked_group, self._held_back = now, read_held_back(pulse.pid)
+        held, seen = self._held_back, self._seen
+        return pulse, seen if held is None or seen is None else replace(
+            seen, group=held.group, held_back_s=held.seconds
+        )
 
     def _take(self, pid: int) -> None:
         self.close_process()
@@ -101,7 +113,7 @@ class Eye:
         self._poll = select.poll()
         self._looked = time.monotonic()
         self._watched_s = self._looked
-        self._ranks = [_RankEye(pulses, attempt, rank, self._poll) for rank in range(world_size)]
+        self._ranks = [_RankEye(pulses, attempt, rank, world_size, self._poll) for rank in range(world_size)]
 
     @property
     def processes(self) -> dict[int, HeldProcess]:

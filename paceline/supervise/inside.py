@@ -7,6 +7,7 @@ from pathlib import Path
 from paceline.diagnose.finding import Finding
 from paceline.diagnose.liveness import Liveness
 from paceline.diagnose.memory import MemoryWatch
+from paceline.diagnose.quota import QuotaWatch
 from paceline.diagnose.sight import Sight
 from paceline.diagnose.stragglers import Stragglers
 from paceline.supervise.ending import kill_attempt
@@ -25,6 +26,7 @@ class InsideWatch:
         self._stragglers = Stragglers()
         self._has_begun = False
         self._memory = MemoryWatch()
+        self._quota = QuotaWatch()
 
     @property
     def processes(self) -> dict[int, HeldProcess]:
@@ -40,7 +42,8 @@ class InsideWatch:
             # Somebody who comes late: what the pulses have added up tells the pace, and since when a rank is where it is.
             self._has_begun = True
             self._liveness.begin(sight)
-        return sight, [*self._liveness.see(sight), *self._stragglers.see(sight), *self._memory.see(sight)]
+        judges = (self._liveness, self._stragglers, self._memory, self._quota)
+        return sight, [finding for judge in judges for finding in judge.see(sight)]
 
     def close(self) -> None:
         self.eye.close()

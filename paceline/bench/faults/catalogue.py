@@ -109,7 +109,7 @@ def _build() -> list[Fault]:
             Fault(
                 f"throttle_{percent}",
                 {"kind": "throttle", "share": share},
-                Answer(("straggler", "throttled"), _EVERYWHERE),
+                Answer(("straggler", "throttled"), (*_EVERYWHERE, "quota")),
                 steps=(60, 90),
                 most_ranks=2,  # of a cell's two cores each has one: what it is denied, nobody else can use
                 limit_steps=50,

@@ -62,8 +62,10 @@ def read_notices(root: Path, spare: Path, console: str, ended: float) -> list[No
 
 def _from_incident(path: Path) -> Notice:
     report = read_json(path)
-    stacks = [file for file in (path.parent / "stacks").glob("rank_*.txt") if file.stat().st_size]
-    told = report.get("stacks") or {}
+    missing = {int(rank): str(why) for rank, why in ((report.get("stacks") or {}).get("missing") or {}).items()}
+    beyond = {f"rank_{rank:05d}.txt" for rank in missing}  # their files say why there is none
+    files = (path.parent / "stacks").glob("rank_*.txt")
+    stacks = [file for file in files if file.name not in beyond and file.stat().st_size]
     last = max((file.stat().st_mtime for file in stacks), default=None)
     notice = _from_finding(report["finding"], float(report["noticed"]), "incident")
     return Notice(
@@ -71,7 +73,7 @@ def _from_incident(path: Path) -> Notice:
             vars(notice)
             | {
                 "stacks": len(stacks),
-                "missing": tuple(sorted((int(rank), str(why)) for rank, why in (told.get("missing") or {}).items())),
+                "missing": tuple(sorted(missing.items())),
                 "stacks_s": round(last - notice.time, 3) if last is not None else None,
             }
         )

@@ -1,0 +1,110 @@
+"""Whom the kernel holds back because a CPU quota is used up: it counts that time itself, so no noise has to be overcome.
+
+What waits tell of a slow rank is what is left after everybody's noise; of a quota the kernel tells the cause. One rank that is held back is
+named; where all are, it is their container's limit, and said of the host.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+
+from paceline.diagnose.finding import Finding, Witness
+from paceline.diagnose.sight import RankSight, Sight
+from paceline.diagnose.standing import name_ranks
+from paceline.diagnose.suspicion import LEAST_EXCESS
+
+_STEPS = 25
+"""over which it is measured, and in both halves of which it has to show: a save or an evaluation of one rank alone passes"""
+_LEAST_S, _RANK_S = 0.5, 1 / 8
+"""at least, and for each rank: of many ranks the kernel is asked less often"""
+_CURE = "raise the CPU limit of its container or group (cpu.max, docker --cpus, resources.limits.cpu), or use fewer threads and loader processes"
+
+_Seen = tuple[float, int, float]
+"""when, at which step, held back for how many seconds so far"""
+
+
+class QuotaWatch:
+    """Follows the ranks on this host."""
+
+    def __init__(self) -> None:
+        self._attempt: int | None = None
+        self._groups: dict[int, str] = {}
+        self._history: dict[int, deque[_Seen]] = {}
+
+    def see(self, sight: Sight) -> list[Finding]:
+        """Who is held back at this moment."""
+        if sight.attempt != self._attempt:
+            self._attempt, self._groups, self._history = sight.attempt, {}, {}
+        for seen in sight.ranks:
+            self._follow(seen, sight.monotonic)
+        shares = {
+            rank: share for rank, of_rank in self._history.items() if (share := self._share_of(of_rank)) is not None
+        }
+        held_back = {rank: share for rank, share in shares.items() if share >= LEAST_EXCESS}
+        if not held_back:
+            return []
+        here = [seen for seen in sight.ranks if seen.process is not None and seen.pulse is not None]
+        if len(held_back) == len(here) > 1:
+            return [self._report_host(held_back, here)]
+        by_rank = {seen.rank: seen for seen in here}
+        return [self._report_rank(by_rank[rank], share) for rank, share in held_back.items() if rank in by_rank]
+
+    def _follow(self, seen: RankSight, now: float) -> None:
+        held = seen.process.held_back_s if seen.process is not None else None
+        if held is None or seen.process is None or seen.pulse is None or seen.pulse.step < 1:
+            self._history.pop(seen.rank, None)
+            return
+        if self._groups.get(seen.rank) != seen.process.group:
+            self._groups[seen.rank] = seen.process.group
+            self._history[seen.rank] = deque()
+        history = self._history.setdefault(seen.rank, deque())
+        if history and seen.pulse.step <= history[-1][1]:
+            return
+        history.append((now, seen.pulse.step, held))
+        while len(history) > 2 and self._is_enough(history[1], history[-1]):
+            history.popleft()
+
+    def _is_enough(self, first: _Seen, last: _Seen) -> bool:
+        least_s = max(_LEAST_S, _RANK_S * len(self._history))
+        return last[1] - first[1] >= _STEPS and last[0] - first[0] >= least_s
+
+    def _share_of(self, history: deque[_Seen]) -> float | None:
+        """Of the time, the smaller of the two halves; None: not enough is known."""
+        if len(history) < 3 or not self._is_enough(history[0], history[-1]):
+            return None
+        middle = min(list(history)[1:-1], key=lambda each: abs(each[1] - (history[0][1] + history[-1][1]) / 2))
+        halves = [(history[0], middle), (middle, history[-1])]
+        return min((end[2] - begin[2]) / (end[0] - begin[0]) for begin, end in halves)
+
+    def _report_rank(self, seen: RankSight, share: float) -> Finding:
+        assert seen.process is not None
+        assert seen.pulse is not None
+        said = f"its group {seen.process.group} was held back {share:.0%} of the time"
+        return Finding(
+            "throttled",
+            f"rank {seen.rank} has used up its CPU quota: {said}",
+            _CURE,
+            cause="quota",
+            rank=seen.rank,
+            host=seen.host,
+            step=seen.pulse.step,
+            witnesses=(Witness("kernel", True, said),),
+            numbers={"held_back": share},
+        )
+
+    def _report_host(self, shares: Mapping[int, float], here: list[RankSight]) -> Finding:
+        least = min(shares.values())
+        said = f"their groups were held back {least:.0%} of the time or more"
+        ranks = tuple(sorted(shares))
+        return Finding(
+            "throttled",
+            f"{name_ranks(ranks)} have used up their CPU quota: {said}",
+            _CURE,
+            severity="note",
+            cause="quota",
+            ranks=ranks,
+            host=here[0].host,
+            witnesses=(Witness("kernel", True, said),),
+            numbers={"held_back": least},
+        )

@@ -1,0 +1,53 @@
+"""Ranks that the kernel holds back for their CPU quota."""
+
+from __future__ import annotations
+
+from paceline.diagnose.finding import Finding
+from paceline.diagnose.quota import QuotaWatch
+from tests.diagnose.sights import Made
+
+
+def watch(shares: dict[int, float], *, steps_per_look: int = 5, looks: int = 40, until: int = 1000) -> list[Finding]:
+    """Three ranks; `shares` of the time that each is held back, as far as it has a quota, up to the look `until`."""
+    run, quota = Made(3), QuotaWatch()
+    held = dict.fromkeys(shares, 0.0)
+    for look in range(1, looks + 1):
+        run.everybody(look * steps_per_look, "forward")
+        run.wait()
+        for rank, share in shares.items():
+            held[rank] += 0.25 * share if look <= until else 0.0
+            run.become(rank, "running", group=f"/g{rank}", held_back_s=held[rank])
+        found = quota.see(run.sight())
+        if found:
+            return found
+    return []
+
+
+def test_one_rank_that_is_held_back_is_named_within_fifty_steps() -> None:
+    (found,) = watch({0: 0.0, 1: 0.07, 2: 0.01}, looks=10)
+    assert (found.kind, found.rank, found.cause, found.severity) == ("throttled", 1, "quota", "warning")
+    assert "/g1 was held back 7% of the time" in found.what
+    (found,) = watch({2: 0.5}, looks=10)  # the others have no quota at all
+    assert found.rank == 2
+
+
+def test_all_ranks_of_a_container_are_a_note_about_the_host() -> None:
+    (found,) = watch({0: 0.3, 1: 0.2, 2: 0.4})
+    assert (found.rank, found.ranks, found.severity, found.host) == (None, (0, 1, 2), "note", "a")
+    assert found.numbers["held_back"] > 0.19
+
+
+def test_a_quota_that_is_seldom_used_up_is_nothing() -> None:
+    assert watch({0: 0.0, 1: 0.03, 2: 0.0}) == []
+    assert watch({1: 0.9}, until=2) == []  # once, while it alone was saving
+    assert watch({1: 0.9}, steps_per_look=0) == []  # who makes no steps is not judged by this
+
+
+def test_another_group_is_counted_from_its_own_beginning() -> None:
+    run, quota = Made(2), QuotaWatch()
+    for look in range(1, 30):
+        run.everybody(look * 5, "forward")
+        run.wait()
+        group = "/old" if look < 15 else "/new"  # it was held back for an hour before this rank came into it
+        run.become(1, "running", group=group, held_back_s=0.0 if group == "/old" else 3600.0)
+        assert quota.see(run.sight()) == []
