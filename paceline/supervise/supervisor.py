@@ -4,7 +4,7 @@
     while supervisor.is_running: supervisor.poll(); supervisor.wait()
 
 Findings that are no emergency are events. A critical one is an incident, with the stacks of all ranks; it is acted upon only if it still
-holds some seconds later.
+holds some seconds later. Which one it is, the docket says.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from __future__ import annotations
 import contextlib
 import sys
 import time
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -22,10 +22,10 @@ from paceline.diagnose.sight import Sight
 from paceline.diagnose.stacks import cluster_stacks, weigh_stacks
 from paceline.errors import UsageError
 from paceline.supervise.curves import Curves
+from paceline.supervise.docket import Docket
 from paceline.supervise.ending import close_books
 from paceline.supervise.excuses import DEATHS, Excuses
 from paceline.supervise.incident import Incident
-from paceline.supervise.inheritance import Inheritance
 from paceline.supervise.settings import Settings
 from paceline.supervise.stacks import take_stacks
 from paceline.supervise.watching import FOREIGN_RECIPE, build_watch
@@ -41,6 +41,8 @@ _CALM_EVERY_S = 0.5
 _RUN_EVERY_S = 1.0
 _AGAIN_S = 60.0
 """a finding that comes and goes is told once in this time"""
+_OFTEN = 5
+"""so often an incident that comes and goes is told at once"""
 _STANDS_STILL = ("stall", "stopped", *DEATHS)
 """kinds after which an attempt cannot go on by itself, and another one may"""
 
@@ -59,7 +61,6 @@ class Supervisor:
         self.sight: Sight | None = None
         self.findings: list[Finding] = []
         """what holds now"""
-        self.incidents: list[Incident] = []
         self._is_calm = False
         self._configured = settings
         self._layout = layout
@@ -69,20 +70,22 @@ class Supervisor:
         is_ours = run.recipe not in (SDK_RECIPE, FOREIGN_RECIPE)
         self._excuses = Excuses(layout, attempt.attempt, is_ours=is_ours)
         self._tell = tell or (lambda record: None)
-        self._open: dict[Hashable, Incident] = {}
+        self._docket = Docket(layout, attempt.attempt)
         self._told: dict[tuple[str, int | None], float] = {}
-        self._inheritance = Inheritance(layout, attempt.attempt, _key)
         self._asked_run = time.monotonic()
+
+    @property
+    def incidents(self) -> list[Incident]:
+        """All that were open since it began to look, the first noticed first."""
+        return self._docket.incidents
 
     def poll(self) -> None:
         """One look, and what follows from it."""
         before = self.sight
         self.sight, found = self.watch.look()
         self._is_calm = before is not None and _has_moved(before, self.sight)
-        for incident in self._inheritance.take_acted(self.sight):
-            self.incidents.append(incident)
+        for incident in self._docket.take_acted(self.sight):
             self._kill(incident)
-        self._inheritance.expire()
         everything = [*map(self._excuses.explain, found), *self._curves.judge()]
         self.findings = order_causes([finding for finding in everything if not self._is_excused(finding)])
         critical = [finding for finding in self.findings if finding.severity == "critical"]
@@ -90,14 +93,13 @@ class Supervisor:
             if finding.severity != "critical":
                 self._note(finding)
         for finding in critical:
-            known = self._open.get(_key(finding))
+            known = self._docket.find(finding)
             if known is None:
                 self._begin(finding, [each for each in self.findings if each is not finding])
             else:
                 self._go_on(known, finding)
-        current = {_key(finding) for finding in critical}
-        for key in [key for key in self._open if key not in current]:
-            self._end(self._open.pop(key))
+        for incident in self._docket.end_others(critical):
+            self._end(incident)
         self._look_at_run()
 
     def wait(self, seconds: float | None = None) -> None:
@@ -109,10 +111,8 @@ class Supervisor:
 
     def close(self) -> None:
         """The attempt is over: incidents that are still open end with it."""
-        for incident in self._open.values():
+        for incident in self._docket.close():
             self._end(incident)
-        self._open.clear()
-        self._inheritance.close()
         self.watch.close()
 
     def give_up(self, error: Exception) -> None:
@@ -137,18 +137,23 @@ class Supervisor:
 
     def _begin(self, finding: Finding, others: Sequence[Finding]) -> None:
         assert self.sight is not None
-        inherited = self._inheritance.take(_key(finding), self.sight)
-        incident = inherited or Incident(
-            self._layout, self._attempt.attempt, finding, self.sight, self.settings.policy, others, self.sight.time
-        )
-        self._open[_key(finding)] = incident
-        self.incidents.append(incident)
-        if "stacks" in incident.kept:
-            return  # told by whoever supervised before us
-        if inherited is None:
-            with _said("an incident cannot be written"):
-                incident.open()
-        if finding.kind in _STANDS_STILL:
+        incident = self._docket.begin(finding, others, self.sight, self.settings.policy)
+        if incident.is_told:
+            return  # by whoever supervised before us
+        with _said("an incident cannot be written"):
+            incident.open()
+        if self._is_due(incident):
+            self._report(incident)
+
+    def _is_due(self, incident: Incident) -> bool:
+        """Whether it may be told: stacks are a signal to every rank, and an event a line for ever."""
+        last = self._told.get(incident.finding.subject)
+        return incident.times <= _OFTEN or last is None or time.monotonic() - last > _AGAIN_S
+
+    def _report(self, incident: Incident) -> None:
+        """With the stacks of this time."""
+        self._told[incident.finding.subject] = time.monotonic()
+        if incident.finding.kind in _STANDS_STILL:
             self._take_stacks(incident)
         self._publish(incident)
 
@@ -159,17 +164,23 @@ class Supervisor:
             incident.add_stacks(weigh_stacks(incident.finding, clusters), stacks, clusters)
 
     def _go_on(self, incident: Incident, finding: Finding) -> None:
-        """It still holds, and its stacks are there: the policy acts."""
-        if incident.action != "none" or self.settings.policy == "note" or finding.kind == "disk_full":
-            return  # who has no room left ends by itself
-        if self._over_s(incident, finding) < self.settings.stall_floor_s:
-            # A launcher ends the others by itself when one has died, and knows more about how; who is stopped may be let go again; and
-            # who is noticed early may go on.
+        """It still holds: the policy acts, when its stacks are there."""
+        is_to_act = self._is_to_act(incident, finding)
+        if not incident.is_told and (is_to_act or self._is_due(incident)):
+            self._report(incident)
+        if not is_to_act:
             return
         if finding.kind in _STANDS_STILL:
             self._kill(incident)
         else:
             self._ask(incident)
+
+    def _is_to_act(self, incident: Incident, finding: Finding) -> bool:
+        if incident.action != "none" or self.settings.policy == "note" or finding.kind == "disk_full":
+            return False  # who has no room left ends by itself
+        # Not yet: a launcher ends the others by itself when one has died, and knows more about how; who is stopped may be let go again;
+        # and who is noticed early may go on.
+        return self._over_s(incident, finding) >= self.settings.stall_floor_s
 
     def _over_s(self, incident: Incident, finding: Finding) -> float:
         """For how long it has been wrong: of a stall beyond its limit, which it is told before; of all else, since it was noticed."""
@@ -209,12 +220,14 @@ class Supervisor:
     def _publish(self, incident: Incident) -> None:
         with _said("an incident cannot be written"):
             incident.write()
+        incident.is_told = True
         record = {
             "finding": incident.finding.to_record(),
             "incident": incident.name,
             "place": incident.place,
             "policy": incident.policy,
             "action": incident.action,
+            "times": incident.times,
         }
         self._tell(record)
         self._write_event("incident", **record)
@@ -251,11 +264,6 @@ def _has_moved(before: Sight, now: Sight) -> bool:
     """Every rank, and there is none without a pulse."""
     pairs = zip(before.ranks, now.ranks, strict=False)
     return all(after.pulse is not None and after.pulse is not earlier.pulse for earlier, after in pairs)
-
-
-def _key(finding: Finding) -> Hashable:
-    """What makes it the same incident: a stall stays one when another rank is suspected of it."""
-    return finding.kind if finding.kind == "stall" else finding.subject
 
 
 @contextlib.contextmanager

@@ -275,6 +275,9 @@ def test_notices_are_read_from_everywhere(tmp_path: Path) -> None:
         ("not_finite", 2, "failure"),
     ]
     assert (seen[1].stacks, seen[1].missing) == (1, ((1, "stopped"),))
+    (stacks.parent / "report.json").write_text(json.dumps(report | {"times": 7, "returned": 55.0}))
+    again = [each for each in read_notices(root, spare, "", 99.0) if each.by == "incident"]
+    assert [(each.time, each.stacks) for each in again] == [(50.0, 0), (55.0, 1)], "it came back: told twice"
     (spare / "run").mkdir(parents=True)
     only = read_notices(tmp_path / "nothing", spare, "run x\nStorageError: the disk is full\n  where: …", 99.0)
     assert [(each.kind, each.by) for each in only] == [("disk_full", "verdict")]
