@@ -21,6 +21,7 @@ from paceline.diagnose.order import order_causes
 from paceline.diagnose.sight import Sight
 from paceline.diagnose.stacks import cluster_stacks, weigh_stacks
 from paceline.errors import UsageError
+from paceline.launch.marked import describe_left
 from paceline.supervise.curves import Curves
 from paceline.supervise.docket import Docket
 from paceline.supervise.ending import close_books
@@ -196,7 +197,7 @@ class Supervisor:
         self._publish(incident)
         left = self.watch.kill()
         if left:
-            self._write_event("warning", what=f"could not end process {', '.join(map(str, left))}", why=incident.place)
+            self._write_event("warning", what=describe_left(left), why=incident.place)
         incident.ended = time.time()
         with _said("an incident cannot be written"):
             incident.write()
