@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from paceline.diagnose.advice import fit_keys
 from paceline.diagnose.finding import Finding
 from paceline.diagnose.order import order_causes
 from paceline.diagnose.sight import Sight
@@ -29,11 +30,11 @@ from paceline.supervise.excuses import DEATHS, Excuses
 from paceline.supervise.incident import Incident
 from paceline.supervise.settings import Settings
 from paceline.supervise.stacks import take_stacks
-from paceline.supervise.watching import FOREIGN_RECIPE, build_watch
+from paceline.supervise.watching import build_watch
 from paceline.telemetry.events import EventLog
 from paceline.telemetry.layout import RunLayout
 from paceline.telemetry.policy_request import read_policy_request
-from paceline.telemetry.run_file import SDK_RECIPE, Attempt, RunFile, load_run_file
+from paceline.telemetry.run_file import FOREIGN_RECIPE, SDK_RECIPE, Attempt, RunFile, load_run_file
 from paceline.telemetry.stop_request import write_stop_request
 
 LOOK_EVERY_S = 0.25
@@ -65,6 +66,7 @@ class Supervisor:
         self._is_calm = False
         self._configured = settings
         self._layout = layout
+        self._recipe = run.recipe
         self._attempt = attempt
         self.watch = build_watch(layout, run, attempt, settings)
         self._curves = Curves(layout, attempt.attempt)
@@ -88,7 +90,8 @@ class Supervisor:
         for incident in self._docket.take_acted(self.sight):
             self._kill(incident)
         everything = [*map(self._excuses.explain, found), *self._curves.judge()]
-        self.findings = order_causes([finding for finding in everything if not self._is_excused(finding)])
+        told = [fit_keys(finding, self._recipe) for finding in everything if not self._is_excused(finding)]
+        self.findings = order_causes(told)
         critical = [finding for finding in self.findings if finding.severity == "critical"]
         for finding in self.findings:
             if finding.severity != "critical":
