@@ -4,17 +4,15 @@
     while supervisor.is_running: supervisor.poll(); supervisor.wait()
 
 Findings that are no emergency are events. A critical one is an incident, with the stacks of all ranks; it is acted upon only if it still
-holds some seconds later. Which one it is, the docket says.
+holds some seconds later. Which one it is, the docket knows; who is told, and how often, the announcer.
 """
 
 from __future__ import annotations
 
 import contextlib
-import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 from paceline.diagnose.advice import fit_keys
 from paceline.diagnose.finding import Finding
@@ -23,6 +21,7 @@ from paceline.diagnose.sight import Sight
 from paceline.diagnose.stacks import cluster_stacks, weigh_stacks
 from paceline.errors import UsageError
 from paceline.launch.marked import describe_left
+from paceline.supervise.announcer import Announcer, Tell, said
 from paceline.supervise.curves import Curves
 from paceline.supervise.docket import Docket
 from paceline.supervise.ending import close_books
@@ -31,7 +30,6 @@ from paceline.supervise.incident import Incident
 from paceline.supervise.settings import Settings
 from paceline.supervise.stacks import take_stacks
 from paceline.supervise.watching import build_watch
-from paceline.telemetry.events import EventLog
 from paceline.telemetry.layout import RunLayout
 from paceline.telemetry.policy_request import read_policy_request
 from paceline.telemetry.run_file import FOREIGN_RECIPE, SDK_RECIPE, Attempt, RunFile, load_run_file
@@ -41,14 +39,8 @@ LOOK_EVERY_S = 0.25
 _CALM_EVERY_S = 0.5
 """while all ranks get on: a process that ends wakes us anyway"""
 _RUN_EVERY_S = 1.0
-_AGAIN_S = 60.0
-"""a finding that comes and goes is told once in this time"""
-_OFTEN = 5
-"""so often an incident that comes and goes is told at once"""
 _STANDS_STILL = ("stall", "stopped", *DEATHS)
 """kinds after which an attempt cannot go on by itself, and another one may"""
-
-Tell = Callable[[Mapping[str, Any]], None]
 
 
 class Supervisor:
@@ -72,9 +64,8 @@ class Supervisor:
         self._curves = Curves(layout, attempt.attempt)
         is_ours = run.recipe not in (SDK_RECIPE, FOREIGN_RECIPE)
         self._excuses = Excuses(layout, attempt.attempt, is_ours=is_ours)
-        self._tell = tell or (lambda record: None)
+        self._announcer = Announcer(layout, attempt.attempt, tell)
         self._docket = Docket(layout, attempt.attempt)
-        self._told: dict[tuple[str, int | None], float] = {}
         self._asked_run = time.monotonic()
 
     @property
@@ -95,7 +86,7 @@ class Supervisor:
         critical = [finding for finding in self.findings if finding.severity == "critical"]
         for finding in self.findings:
             if finding.severity != "critical":
-                self._note(finding)
+                self._announcer.note(finding, self.findings)
         for finding in critical:
             known = self._docket.find(finding)
             if known is None:
@@ -122,47 +113,30 @@ class Supervisor:
     def give_up(self, error: Exception) -> None:
         """Something went wrong here that nobody foresaw: the run says so, because somebody may count on us."""
         why = f"{type(error).__name__}: {error}; see {self._layout.supervisor_log.relative_to(self._layout.root)}"
-        self._write_event("warning", what="the supervisor of this attempt failed", why=why)
+        self._announcer.write_event("warning", what="the supervisor of this attempt failed", why=why)
 
     def _is_excused(self, finding: Finding) -> bool:
         has_killed = any(incident.action in ("killed", "restarted") for incident in self.incidents)
         return (finding.kind in DEATHS and has_killed) or self._excuses.cover(finding)
-
-    def _note(self, finding: Finding) -> None:
-        now = time.monotonic()
-        if finding.kind == "memory_growth" and finding.rank is None:
-            named = [*self._told, *(each.subject for each in self.findings if each is not finding)]
-            if any(kind == finding.kind for kind, _ in named):
-                return  # a table's column is that of a process, which is told with its rank
-        last = self._told.get(finding.subject)
-        self._told[finding.subject] = now
-        if last is None or now - last > _AGAIN_S:
-            self._write_event("finding", finding=finding.to_record(), incident=None)
 
     def _begin(self, finding: Finding, others: Sequence[Finding]) -> None:
         assert self.sight is not None
         incident = self._docket.begin(finding, others, self.sight, self.settings.policy)
         if incident.is_told:
             return  # by whoever supervised before us
-        with _said("an incident cannot be written"):
+        with said("an incident cannot be written"):
             incident.open()
-        if self._is_due(incident):
+        if self._announcer.is_due(incident):
             self._report(incident)
-
-    def _is_due(self, incident: Incident) -> bool:
-        """Whether it may be told: stacks are a signal to every rank, and an event a line for ever."""
-        last = self._told.get(incident.finding.subject)
-        return incident.times <= _OFTEN or last is None or time.monotonic() - last > _AGAIN_S
 
     def _report(self, incident: Incident) -> None:
         """With the stacks of this time."""
-        self._told[incident.finding.subject] = time.monotonic()
         if incident.finding.kind in _STANDS_STILL:
             self._take_stacks(incident)
-        self._publish(incident)
+        self._announcer.publish(incident)
 
     def _take_stacks(self, incident: Incident) -> None:
-        with _said("stacks cannot be taken, or written"):
+        with said("stacks cannot be taken, or written"):
             stacks = take_stacks(self._layout, self.watch.processes, self._attempt.world_size)
             clusters = cluster_stacks(stacks.texts)
             incident.add_stacks(weigh_stacks(incident.finding, clusters), stacks, clusters)
@@ -170,7 +144,7 @@ class Supervisor:
     def _go_on(self, incident: Incident, finding: Finding) -> None:
         """It still holds: the policy acts, when its stacks are there."""
         is_to_act = self._is_to_act(incident, finding)
-        if not incident.is_told and (is_to_act or self._is_due(incident)):
+        if not incident.is_told and (is_to_act or self._announcer.is_due(incident)):
             self._report(incident)
         if not is_to_act:
             return
@@ -197,50 +171,27 @@ class Supervisor:
         incident.policy = self.settings.policy
         incident.action = "restarted" if self.settings.policy == "restart" else "killed"
         # Told before the deed: the launcher sees ranks die, and must know already of what.
-        self._publish(incident)
+        self._announcer.publish(incident)
         left = self.watch.kill()
         if left:
-            self._write_event("warning", what=describe_left(left), why=incident.place)
+            self._announcer.write_event("warning", what=describe_left(left), why=incident.place)
         incident.ended = time.time()
-        with _said("an incident cannot be written"):
-            incident.write()
+        self._announcer.write(incident)
         owners = [seen for seen in incident.sight.ranks if seen.process and seen.process.pid == self._attempt.owner_pid]
-        with _said("the end of the attempt cannot be written"), contextlib.suppress(UsageError):
+        with said("the end of the attempt cannot be written"), contextlib.suppress(UsageError):
             if owners:  # nobody is left who could say how it ended
                 close_books(self._layout, self._attempt.attempt, describe(incident), incident.finding.step)
 
     def _ask(self, incident: Incident) -> None:
         """The ranks still get on: they stop together, and leave a checkpoint."""
         incident.policy, incident.action = self.settings.policy, "asked"
-        self._publish(incident)
-        with _said("nobody can be asked to stop"):
+        self._announcer.publish(incident)
+        with said("nobody can be asked to stop"):
             write_stop_request(self._layout.stop_request, self._attempt.attempt, "halted", f"incident {incident.name}")
 
     def _end(self, incident: Incident) -> None:
         incident.ended = incident.ended or time.time()
-        with _said("an incident cannot be written"):
-            incident.write()
-
-    def _publish(self, incident: Incident) -> None:
-        with _said("an incident cannot be written"):
-            incident.write()
-        incident.is_told = True
-        record = {
-            "finding": incident.finding.to_record(),
-            "incident": incident.name,
-            "place": incident.place,
-            "policy": incident.policy,
-            "action": incident.action,
-            "times": incident.times,
-        }
-        self._tell(record)
-        self._write_event("incident", **record)
-
-    def _write_event(self, kind: str, **fields: Any) -> None:
-        with _said("an event cannot be written"):
-            events = EventLog(self._layout.events, "supervisor", self._attempt.attempt)
-            events.write(kind, **fields)
-            events.close()
+        self._announcer.write(incident)
 
     def _look_at_run(self) -> None:
         """Now and then: whether the attempt still is what run.json says is running."""
@@ -251,7 +202,7 @@ class Supervisor:
         policy = wished or self._configured.policy
         if policy != self.settings.policy:
             why = "as paceline watch asks" if wished else "as configured"
-            self._write_event("note", what=f"supervise.policy={policy} from here on", why=why)
+            self._announcer.write_event("note", what=f"supervise.policy={policy} from here on", why=why)
             self.settings = replace(self.settings, policy=policy)
         with contextlib.suppress(UsageError, OSError):
             run = load_run_file(self._layout.root)
@@ -268,13 +219,3 @@ def _has_moved(before: Sight, now: Sight) -> bool:
     """Every rank, and there is none without a pulse."""
     pairs = zip(before.ranks, now.ranks, strict=False)
     return all(after.pulse is not None and after.pulse is not earlier.pulse for earlier, after in pairs)
-
-
-@contextlib.contextmanager
-def _said(what: str) -> Any:
-    """A full disk must not end the supervision: it is said in the supervisor's own log, if that can be written."""
-    try:
-        yield
-    except OSError as error:
-        with contextlib.suppress(OSError):
-            print(f"{what}: {error}", file=sys.stderr, flush=True)

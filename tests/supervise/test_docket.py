@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 
 import pytest
 
 from paceline.diagnose.finding import Finding
 from paceline.files import read_json
-from paceline.supervise import supervisor as supervision
+from paceline.supervise import announcer, supervisor
 from paceline.supervise.settings import Settings
 from paceline.supervise.supervisor import Supervisor
 from paceline.telemetry.reader import read_run
@@ -79,19 +80,19 @@ def test_what_comes_and_goes_is_one_incident_per_kind_and_rank(stage) -> None:
 
 @pytest.mark.timeout(60)
 def test_one_that_came_often_is_told_when_it_stays_and_before_it_is_acted_upon(stage, monkeypatch) -> None:
-    monkeypatch.setattr(supervision, "_OFTEN", 1)
+    monkeypatch.setattr(announcer, "_OFTEN", 1)
     played = stage()
     played.come_and_go(stall(0), 2)
     assert len(played.events()) == 1
     assert played.reports()[0]["stacks"]["taken_s"] is None, "those of another time say nothing of this one"
     played.play(stall(0))
-    monkeypatch.setattr(supervision, "_AGAIN_S", 0.0)
+    monkeypatch.setattr(announcer, "_AGAIN_S", 0.0)
     time.sleep(0.01)
     played.play(stall(0))
     assert [event["times"] for event in played.events()] == [1, 3]
     assert played.reports()[0]["stacks"]["clusters"][0]["ranks"] == [0]
 
-    monkeypatch.setattr(supervision, "_AGAIN_S", 60.0)
+    monkeypatch.setattr(announcer, "_AGAIN_S", 60.0)
     played = stage(settings=Settings(policy="halt", stall_floor_s=1.0))
     played.come_and_go(stall(0), 2)
     played.play(stall(0))
@@ -99,6 +100,17 @@ def test_one_that_came_often_is_told_when_it_stays_and_before_it_is_acted_upon(s
     assert [(event["times"], event["action"]) for event in played.events()][1:] == [(3, "none"), (3, "killed")]
     assert played.reports()[0]["stacks"]["clusters"][0]["ranks"] == [0]
     assert played.run.processes[0].wait(10) == -9
+
+
+@pytest.mark.timeout(60)
+def test_a_rank_that_only_the_stacks_name_makes_no_other_incident(stage, monkeypatch) -> None:
+    monkeypatch.setattr(announcer, "_OFTEN", 1)
+    monkeypatch.setattr(supervisor, "weigh_stacks", lambda finding, clusters: replace(finding, rank=0))
+    played = stage()
+    played.come_and_go(replace(stall(0), rank=None), 3)
+    (report,) = played.reports()
+    assert report["times"] == 3
+    assert [event["incident"] for event in played.events()] == ["0001-stall-rank0"]
 
 
 @pytest.mark.timeout(60)
