@@ -13,35 +13,26 @@ import shlex
 from dataclasses import replace
 from pathlib import Path
 
+from paceline.diagnose.elsewhere import without_keys
 from paceline.diagnose.finding import Finding
 from paceline.telemetry.reader import Run
-from paceline.telemetry.run_file import SDK_RECIPE
+from paceline.telemetry.run_file import FOREIGN_RECIPE, SDK_RECIPE
 
 _STACKS = re.compile(r"(?:^|[:;,] ?)paceline diagnose RUN --stacks[^;]*")
 _GO_ON = re.compile(r"kill -CONT \d+ lets it go on(?:; )?")
 _LOG = re.compile(r"read (?:the end of |the last lines of )?logs/(rank_\d+\.log)?(?:; )?")
-_KEY = re.compile(r"\b(?:train|data|parallel|precision|telemetry)\.\w")
-_NOT_OURS = (SDK_RECIPE, "command")
-_WITHOUT_KEYS = {
-    "data_bound": "give its loader more processes, have it prefetch further ahead, or do less work per sample",
-    "communication_bound": "a larger batch or more accumulation (fewer exchanges), gradients in a smaller type, other buckets; paceline bench collective measures the link",
-    "host_bound": "fewer launches (torch.compile, CUDA graphs), or a larger batch per rank",
-    "not_finite": "lower the learning rate, lengthen its warm-up, clip gradients at 1.0, or train in float32",
-    "loss_spike": "clip gradients at 1.0, or a lower learning rate with a longer warm-up; look at the samples of that step",
-    "gradient_exploding": "clip gradients at 1.0 or lower, and lower the learning rate",
-    "loss_flat": "look at the learning rate (too small, or so large that it only bounces) and its schedule; check that labels belong to their samples; try to overfit one batch",
-    "memory_growth": "look for what is kept from step to step: losses with their graph (use .item()), lists, caches; a loader without processes of its own tells whether it is the loader",
-}
-"""for a loop that is not ours, where the advice names keys of our configuration"""
+_NOT_OURS = (SDK_RECIPE, FOREIGN_RECIPE)
 
 
 def fit_advice(finding: Finding, run: Run, *, is_living: bool) -> Finding:
     """The same finding. `is_living`: there are ranks that can be looked at and signalled."""
-    do, root = finding.do, run.layout.root
-    if run.run.recipe in _NOT_OURS and _KEY.search(do):
-        do = _WITHOUT_KEYS.get(finding.kind, do)
-    do = fit_text(do, root, is_living=is_living)
+    do = fit_text(fit_keys(finding, run.run.recipe).do, run.layout.root, is_living=is_living)
     return replace(finding, do=do or "paceline watch, beside it when it runs again, takes the stacks of all ranks")
+
+
+def fit_keys(finding: Finding, recipe: str) -> Finding:
+    """The same finding, without keys that a loop or a script of somebody's own does not have."""
+    return replace(finding, do=without_keys(finding.do)) if recipe in _NOT_OURS else finding
 
 
 def fit_text(do: str, root: Path, *, is_living: bool, has_stacks: bool = False) -> str:

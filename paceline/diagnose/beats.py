@@ -14,6 +14,7 @@ from paceline.diagnose.culprit import accuse, find_behind
 from paceline.diagnose.finding import Finding, Witness
 from paceline.diagnose.limits import RARE, UNDECLARED, Limits
 from paceline.diagnose.standing import Standing, describe_places, name_ranks
+from paceline.telemetry.numbers import is_number
 from paceline.telemetry.pulse import Pulse
 
 Beat = Mapping[str, Any]
@@ -92,7 +93,7 @@ def _find_throttled(beats: Mapping[int, Sequence[Beat]]) -> list[Finding]:
         busy = [
             float(gpu["clock_mhz"])
             for gpu in told
-            if _is_number(gpu.get("clock_mhz")) and _is_number(gpu.get("util")) and gpu["util"] >= _BUSY_GPU
+            if is_number(gpu.get("clock_mhz")) and is_number(gpu.get("util")) and gpu["util"] >= _BUSY_GPU
         ]
         if len(busy) >= _LEAST_BEATS:
             clocks[rank] = median(busy[-10:])
@@ -119,13 +120,9 @@ def _find_throttled(beats: Mapping[int, Sequence[Beat]]) -> list[Finding]:
 
 
 def _is_whole(beat: Beat) -> bool:
-    return isinstance(beat.get("step"), int) and isinstance(beat.get("phase"), str) and _is_number(beat.get("time"))
+    return isinstance(beat.get("step"), int) and isinstance(beat.get("phase"), str) and is_number(beat.get("time"))
 
 
 def _has_step_ms(beat: Beat) -> bool:
     told = beat.get("step_ms")
-    return isinstance(told, dict) and _is_number(told.get("p90"))
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float)
+    return isinstance(told, dict) and is_number(told.get("p90"))

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import Any
+
+from paceline.telemetry.numbers import is_finite
 
 Row = Mapping[str, Any]
 
@@ -12,4 +13,4 @@ Row = Mapping[str, Any]
 def read_number(row: Row, column: str) -> float | None:
     """None where there is no finite number."""
     value = row.get(column)
-    return float(value) if isinstance(value, int | float) and math.isfinite(value) else None
+    return float(value) if is_finite(value) else None

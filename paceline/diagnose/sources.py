@@ -12,7 +12,7 @@ from pathlib import Path
 
 from paceline.files import find_damaged_records, read_last_records
 from paceline.telemetry.reader import Run
-from paceline.telemetry.run_file import SDK_RECIPE
+from paceline.telemetry.run_file import FOREIGN_RECIPE, SDK_RECIPE
 from paceline.telemetry.tables import find_damaged_lines
 
 
@@ -50,7 +50,7 @@ def list_sources(run: Run) -> Sources:
     world_size = run.run.attempts[-1].world_size if run.run.attempts else 0
     beats = [rank for rank in range(world_size) if read_last_records(run.layout.heartbeat(rank))]
     read += ["its heartbeats"] if beats else []
-    if len(beats) < world_size and run.run.recipe != "command":  # somebody's script has none
+    if len(beats) < world_size and run.run.recipe != FOREIGN_RECIPE:  # somebody's script has none
         gaps.append(f"heartbeats are there of {len(beats)} of {'1 rank' if world_size == 1 else f'{world_size} ranks'}")
     if reads_logs(run):
         logs = sorted(run.layout.launcher_log.parent.glob("*.log"))

@@ -22,6 +22,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from paceline.launch.duration import show_duration
 from paceline.telemetry.follow import Follower
 from paceline.telemetry.layout import RunLayout
 from paceline.telemetry.pulse import read_pulse
@@ -192,14 +193,14 @@ class Progress:
         if self._total is not None and self.step is not None:
             left = self._pace.seconds_left(self._total - self.step)
             if left is not None and left >= 1 and self._phase != "end":
-                words.append(f"{_duration(left)} left")
+                words.append(f"{show_duration(left)} left")
         if self._phase not in _STEPPING and (self.step or self._phase == "compile"):
             words.append(_PHASE_WORDS.get(self._phase, self._phase))
         return words
 
     def _live_line(self) -> Table | Text:
         if self.step is None or self._total is None:
-            return Text(f"starting the workers … {_duration(time.monotonic() - self._pace.created)}", style="dim")
+            return Text(f"starting the workers … {show_duration(time.monotonic() - self._pace.created)}", style="dim")
         grid = Table.grid(padding=(0, 2))
         bar = ProgressBar(total=self._total, completed=self.step, width=24)
         grid.add_row(Text(f"step {self.step:,}/{self._total:,}"), bar, *(Text(word) for word in self._words()))
@@ -245,9 +246,3 @@ def describe_plan(plan: Mapping[str, Any]) -> str:
 
 def _number(value: Any) -> str:
     return f"{value:.4g}" if isinstance(value, float) else str(value)
-
-
-def _duration(seconds: float) -> str:
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"

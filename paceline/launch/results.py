@@ -7,7 +7,6 @@ later one went on from it.
 from __future__ import annotations
 
 import contextlib
-import math
 import statistics
 from collections.abc import Mapping
 from typing import Any
@@ -16,6 +15,7 @@ from rich.table import Table
 
 from paceline.errors import UsageError
 from paceline.telemetry.checkpoints import read_checkpoint
+from paceline.telemetry.numbers import is_finite
 from paceline.telemetry.reader import Row, Run, latest_attempt, plan_starts
 
 
@@ -54,7 +54,7 @@ def result_rows(run: Run) -> list[tuple[str, str, str]]:
 
 def _pace_row(metrics: list[Row], file: str) -> tuple[str, str, str]:
     # The first window holds the warm-up of allocators and kernels.
-    windows = [row["samples_per_s"] for row in (metrics[1:] or metrics) if _is_number(row.get("samples_per_s"))]
+    windows = [row["samples_per_s"] for row in (metrics[1:] or metrics) if is_finite(row.get("samples_per_s"))]
     if not windows:
         return ("samples/s", "?", f"{file}, no window with a rate")
     spread = f"{min(windows):,.0f} to {max(windows):,.0f}"
@@ -96,7 +96,7 @@ def _checkpoint_rows(run: Run) -> list[tuple[str, str, str]]:
 def _best(evaluations: list[Row], objective: Mapping[str, Any] | None) -> Row | None:
     if not isinstance(objective, Mapping) or not {"metric", "direction"} <= set(objective):
         return None
-    scored = [e for e in evaluations if _is_number(e["metrics"].get(objective["metric"]))]
+    scored = [e for e in evaluations if is_finite(e["metrics"].get(objective["metric"]))]
     choose = max if objective["direction"] == "max" else min
     return choose(scored, key=lambda e: e["metrics"][objective["metric"]], default=None)
 
@@ -116,11 +116,6 @@ def _metric_rows(label: str, evaluation: Row, run: Run) -> list[tuple[str, str, 
 
 def _has_metrics(event: Row) -> bool:
     return isinstance(event.get("metrics"), dict) and bool(event["metrics"]) and isinstance(event.get("split"), str)
-
-
-def _is_number(value: Any) -> bool:
-    """Not one that is unknown, and none that is not finite, which is null in a JSON file."""
-    return isinstance(value, int | float) and math.isfinite(value)
 
 
 def _shown(value: Any) -> str:

@@ -1,6 +1,6 @@
 """One attempt from the launcher's side: starts the agent, shows progress, passes on requests to stop, and gives a verdict.
 
-Whatever happens, no process is left.
+Whatever happens, no process is left, unless it cannot be killed: that one is named, and not waited for.
 """
 
 from __future__ import annotations
@@ -9,11 +9,13 @@ import contextlib
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 from paceline.errors import PacelineError
 from paceline.files import read_records, write_json
 from paceline.launch.claim import Claim
+from paceline.launch.marked import describe_left
 from paceline.launch.process import Agent
 from paceline.launch.signals import WORDS, OperatorSignals
 from paceline.launch.verdict import Evidence, Verdict, judge
@@ -24,6 +26,9 @@ if TYPE_CHECKING:
     from paceline.launch.warm import WarmAgent
 
 _POLL_S = 0.1
+_ENDING_S = 75.0
+"""after a rank has failed, or the supervisor has ended the ranks: torchrun gives the others 30 s to end by themselves and 30 s to die, and
+some versions of it wait for ever for one that cannot be killed"""
 
 
 class Supervision(Protocol):
@@ -58,6 +63,7 @@ class Session:
         self._signals = signals
         self._has_asked = False
         self._killed = False
+        self._ending_since: float | None = None
         self._agent = Agent(command, environment, claim.layout.launcher_log, rendezvous_id, warm)
         self._record = threading.Thread(target=self._write_record, name="env-record", daemon=True)
         self._record.start()
@@ -70,7 +76,7 @@ class Session:
     def follow(self, progress: Progress) -> Verdict:
         """Waits for the end of the attempt."""
         try:
-            while self._agent.poll() is None and not self._killed and self._refusal is None:
+            while self._agent.poll() is None and not (self._killed or self._refusal is not None or self._is_overdue()):
                 self._pass_on(progress)
                 if self._supervision is not None:
                     self._supervision.check()
@@ -81,9 +87,9 @@ class Session:
         self._record.join(timeout=5)
         self._examination.join(timeout=5)
         if left:
-            progress.say(f"warning: could not end process {', '.join(map(str, left))}", "yellow")
+            progress.say(f"warning: {describe_left(left)}", "yellow")
         progress.close()
-        return self._judge(progress.step)
+        return replace(self._judge(progress.step), has_left=bool(left))
 
     def end(self) -> list[int]:
         """Ends every process of the attempt; returns the pids that did not go."""
@@ -91,6 +97,14 @@ class Session:
             # First, and in haste where it is we who send the ranks away: their death is no incident.
             self._supervision.close(is_hasty=self._killed or self._refusal is not None)
         return self._agent.kill_all()
+
+    def _is_overdue(self) -> bool:
+        """Whether the attempt has been ending for so long that its agent will not come to it."""
+        told = self._supervision.incidents if self._supervision is not None else []
+        is_ending = bool(self._agent.failures) or any(each.get("action") in ("killed", "restarted") for each in told)
+        if is_ending and self._ending_since is None:
+            self._ending_since = time.monotonic()
+        return self._ending_since is not None and time.monotonic() - self._ending_since > _ENDING_S
 
     def _pass_on(self, progress: Progress) -> None:
         """Tells the ranks what the operator asks for, once."""

@@ -62,6 +62,8 @@ class Verdict:
     traceback: str = field(default="", repr=False)
     is_restart_wanted: bool = False
     """the supervisor ended the attempt so that another one can get further"""
+    has_left: bool = False
+    """a process of it could not be ended: it still has its GPU, its memory and the files of the run"""
 
     @property
     def is_worth_restarting(self) -> bool:
@@ -70,7 +72,8 @@ class Verdict:
         What a person has to mend first (a file, a setting, a disk), what would come again (a loss that is not a number) and what was
         asked for is not.
         """
-        return self.is_restart_wanted or type(self.error) in (RankLostError, LoaderError, PacelineError)
+        may_help = self.is_restart_wanted or type(self.error) in (RankLostError, LoaderError, PacelineError)
+        return may_help and not self.has_left
 
 
 def judge(evidence: Evidence) -> Verdict:

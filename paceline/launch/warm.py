@@ -20,6 +20,7 @@ from pathlib import Path
 from paceline.parentage import die_with_parent
 
 _FOREIGN = re.compile(rb"^recipe:[ \t]*[\"']?command\b", re.MULTILINE)
+_GONE_S = 2.0
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run"]
 
 
@@ -69,7 +70,8 @@ class WarmAgent:
         """Ends the process unless it was taken."""
         if self._process is not None:
             self._process.kill()
-            self._process.wait()
+            with contextlib.suppress(subprocess.TimeoutExpired):  # it reads torch from a disk that does not answer
+                self._process.wait(_GONE_S)
             for stream in (self._process.stdin, self._process.stdout):
                 if stream is not None:
                     with contextlib.suppress(OSError):

@@ -10,18 +10,11 @@ import json
 import math
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import Any, TypeGuard
+from typing import Any
+
+from paceline.telemetry.numbers import is_finite, is_number
 
 UNKNOWN = "?"
-
-
-def is_number(value: Any) -> TypeGuard[float]:
-    """A number, finite or not; a truth value is none."""
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-def is_finite(value: Any) -> TypeGuard[float]:
-    return is_number(value) and math.isfinite(value)
 
 
 def count(value: Any) -> str:

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from paceline.reports.amounts import is_finite
 from paceline.reports.thinning import Thinned, thin
+from paceline.telemetry.numbers import is_finite
 
 COLUMNS = 400
 """as many as the widest chart has pixels on a plain screen"""

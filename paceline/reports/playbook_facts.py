@@ -13,8 +13,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from paceline.reports.amounts import is_finite, text
+from paceline.reports.amounts import text
 from paceline.reports.records import objects_in, read_versioned
+from paceline.telemetry.numbers import is_finite
 
 PLAYBOOK_FILE = "playbook.json"
 SCHEMA = 1

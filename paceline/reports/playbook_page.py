@@ -11,12 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import paceline
-from paceline.reports.amounts import counted, duration, figure, is_finite, is_number, moment, text
+from paceline.reports.amounts import counted, duration, figure, moment, text
 from paceline.reports.lanes import Dot, Lane, Lanes, Span
 from paceline.reports.links import link_to
 from paceline.reports.page import Charts, Listing, Note, Page, Part, Section, Table, Tone
 from paceline.reports.playbook_facts import PhaseFacts, PlaybookFacts
 from paceline.reports.run_tables import flatten
+from paceline.telemetry.numbers import is_finite, is_number
 
 _TONES: dict[str, Tone] = {
     "finished": "good",

@@ -10,11 +10,12 @@ from collections.abc import Iterator
 
 import paceline
 from paceline.reports import run_tables
-from paceline.reports.amounts import UNKNOWN, counted, duration, figure, is_finite, moment, steps_between, text
+from paceline.reports.amounts import UNKNOWN, counted, duration, figure, moment, steps_between, text
 from paceline.reports.curves import evaluation_charts, training_charts
 from paceline.reports.page import Charts, Note, Page, Part, Section, Table, Tone
 from paceline.reports.run_facts import RunFacts
 from paceline.reports.throughput import Spread, measure_throughput
+from paceline.telemetry.numbers import is_finite
 from paceline.telemetry.ownership import unannounced_end
 from paceline.telemetry.reader import Row
 

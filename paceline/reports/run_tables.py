@@ -8,9 +8,10 @@ from typing import Any
 
 from paceline.config.loading import DEFAULT
 from paceline.config.source import show
-from paceline.reports.amounts import UNKNOWN, count, counted, duration, figure, is_finite, moment, size, text
+from paceline.reports.amounts import UNKNOWN, count, counted, duration, figure, moment, size, text
 from paceline.reports.page import Listing, Note, Part, Table
 from paceline.reports.run_facts import RunFacts
+from paceline.telemetry.numbers import is_finite
 from paceline.telemetry.ownership import unannounced_end
 from paceline.telemetry.reader import Row
 from paceline.telemetry.run_file import Attempt

@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from statistics import median
 
-from paceline.reports.amounts import counted, figure, is_finite
+from paceline.reports.amounts import counted, figure
 from paceline.reports.lanes import Dot, Lane, Lanes, Line, Span
 from paceline.reports.sweep_facts import WITHOUT_NUMBER, CaseFacts, SweepFacts
+from paceline.telemetry.numbers import is_finite
 
 MOST_LANES = 60
 """the rest is in the tables"""

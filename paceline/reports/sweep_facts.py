@@ -14,9 +14,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from paceline.reports.amounts import is_finite, text
+from paceline.reports.amounts import text
 from paceline.reports.lettering import plain
 from paceline.reports.records import objects_in, read_versioned
+from paceline.telemetry.numbers import is_finite
 
 SWEEP_FILE = "sweep.json"
 SCHEMA = 1

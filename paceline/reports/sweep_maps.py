@@ -14,10 +14,10 @@ from statistics import fmean
 from typing import Any
 
 from paceline.config.source import show
-from paceline.reports.amounts import is_finite
 from paceline.reports.chart import Chart, Series
 from paceline.reports.heat_map import Cell, HeatMap
 from paceline.reports.sweep_facts import CaseFacts, SweepFacts
+from paceline.telemetry.numbers import is_finite
 
 MOST_MAPS = 6
 _LEADING, _DIVERGING = 3, 1

@@ -13,7 +13,7 @@ from pathlib import Path
 import paceline
 from paceline.config.source import show
 from paceline.reports import sweep_tables
-from paceline.reports.amounts import counted, duration, figure, is_finite, moment, text
+from paceline.reports.amounts import counted, duration, figure, moment, text
 from paceline.reports.lettering import plain
 from paceline.reports.page import Charts, Note, Page, Part, Section, Tone
 from paceline.reports.sweep_charts import (
@@ -25,6 +25,7 @@ from paceline.reports.sweep_charts import (
 from paceline.reports.sweep_facts import WITHOUT_NUMBER, SweepFacts
 from paceline.reports.sweep_maps import fixed_case, heat_maps, loss_charts
 from paceline.reports.sweep_race import cost_chart, costs, race_chart, race_table
+from paceline.telemetry.numbers import is_finite
 
 _TONES: dict[str, Tone] = {"finished": "good", "interrupted": "warning", "stopped": "warning", "failed": "bad"}
 

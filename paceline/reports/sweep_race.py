@@ -8,12 +8,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from paceline.reports.amounts import counted, duration, figure, is_finite, text
+from paceline.reports.amounts import counted, duration, figure, text
 from paceline.reports.lanes import Dot, Lane, Lanes, Line, Span
 from paceline.reports.lettering import plain
 from paceline.reports.page import Note, Part, Table
 from paceline.reports.sweep_charts import colour_of, label_of, shown_cases
 from paceline.reports.sweep_facts import SweepFacts, TrialFacts
+from paceline.telemetry.numbers import is_finite
 
 _MOST_OPEN = 40
 """a longer table of decisions is folded"""

@@ -6,11 +6,12 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-from paceline.reports.amounts import counted, figure, is_finite, moment, text
+from paceline.reports.amounts import counted, figure, moment, text
 from paceline.reports.links import link_to
 from paceline.reports.page import Link, Listing, Note, Part, Table
 from paceline.reports.run_tables import flatten
 from paceline.reports.sweep_facts import CaseFacts, SweepFacts, TrialFacts, directory_of
+from paceline.telemetry.numbers import is_finite
 
 _MOST_OPEN = 40
 """a longer table of trials is folded"""

@@ -14,7 +14,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from paceline.reports.amounts import counted, is_finite, steps_between
+from paceline.reports.amounts import counted, steps_between
+from paceline.telemetry.numbers import is_finite
 from paceline.telemetry.reader import Row
 
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from paceline.diagnose.advice import fit_keys
 from paceline.errors import UsageError
 from paceline.files import is_locked
 from paceline.supervise.glance import Glances
@@ -97,7 +98,8 @@ class Attendance:
             assert sight is not None
         else:
             assert self._watch is not None
-            sight, findings = self._watch.look()
+            sight, found = self._watch.look()
+            findings = [fit_keys(finding, self._run.recipe) for finding in found]
         self.glance = self._glances.take(sight, findings) | {"is_supervised": self._is_supervised}
         self._read_events()
         if not self._is_supervised:  # nobody writes down what is found

@@ -18,6 +18,7 @@ from paceline.files import read_last_records
 from paceline.supervise.incident import describe_ranks
 from paceline.telemetry.follow import Follower
 from paceline.telemetry.layout import RunLayout
+from paceline.telemetry.numbers import is_number
 from paceline.telemetry.pulse import Pulse
 from paceline.telemetry.run_file import Attempt
 
@@ -104,4 +105,4 @@ class Glances:
 
 def _number(value: object) -> float | None:
     """What another version wrote may be anything."""
-    return value if isinstance(value, int | float) and not isinstance(value, bool) else None
+    return value if is_number(value) else None

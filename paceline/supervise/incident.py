@@ -2,8 +2,9 @@
 
     RUN/incidents/0001-stall-rank3/   report.json  report.md  beats.jsonl  stacks/rank_00000.txt …
 
-Written when something critical is noticed, and again as more becomes known; every file is replaced as a whole. Where the run's disk is
-full, it goes to the temporary directory: what is known must not be lost with the room for it.
+Written when something critical is noticed, and again as more becomes known; every file is replaced as a whole. What ends and comes back
+goes on in the same directory, as it is this time, and is counted. Where the run's disk is full, it goes to the temporary directory: what is
+known must not be lost with the room for it.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ _BEATS = 20
 
 @dataclass
 class Incident:
-    """One critical finding, from its notice to its end."""
+    """One critical finding, from its first notice to its last end."""
 
     layout: RunLayout
     attempt: int
@@ -43,6 +44,12 @@ class Incident:
     """none, asked (all ranks to stop at one step), killed, restarted"""
     ended: float | None = None
     """when it no longer held, or its ranks had gone"""
+    times: int = 1
+    """how often it was noticed: it may end, and come back"""
+    returned: float | None = None
+    """when it was noticed the last time, if that is not the first one"""
+    is_told: bool = False
+    """of this time"""
     directory: Path = field(init=False)
     stacks: Stacks | None = None
     clusters: Sequence[Cluster] = ()
@@ -65,9 +72,10 @@ class Incident:
         return str(self.directory)
 
     def open(self) -> None:
-        """Makes the directory, and writes what is known already."""
+        """Makes the directory, unless it has one, and writes what is known already."""
         try:
-            self.directory = _new_directory(self.layout.incidents, self.finding)
+            if not self.directory.is_dir():
+                self.directory = _new_directory(self.layout.incidents, self.finding)
             self.write()
             self._write_beats()
         except OSError:
@@ -75,10 +83,18 @@ class Incident:
             self.directory = _new_directory(spare, self.finding)
             self.write()
 
+    def reopen(self, finding: Finding, sight: Sight, others: Sequence[Finding]) -> None:
+        """It has come back: what is written from here on is how it is this time."""
+        self.finding, self.sight, self.others = finding, sight, others
+        self.stacks, self.clusters, self.kept = None, (), {}
+        self.times, self.returned, self.ended = self.times + 1, sight.time, None
+        self.is_told = False
+
     def add_stacks(self, finding: Finding, stacks: Stacks, clusters: Sequence[Cluster]) -> None:
-        """With the finding as it reads with them: they may name a rank where nothing did before, and so does the directory then."""
+        """With the finding as it reads with them: they may name a rank where nothing did before, and so does the directory then, unless
+        it was told by its name already."""
         before, self.finding, self.stacks, self.clusters = self.finding, finding, stacks, clusters
-        if finding.rank != before.rank:
+        if finding.rank != before.rank and self.times == 1:
             name = f"{self.name[:4]}-{_subject(finding)}"
             self.directory = self.directory.rename(self.directory.with_name(name))
         stacks.write(self.directory / "stacks")
@@ -95,6 +111,8 @@ class Incident:
             "id": self.name.partition("-")[0],
             "attempt": self.attempt,
             "noticed": self.noticed,
+            "times": self.times,
+            "returned": self.returned,
             "happened": self.finding.since,
             "finding": self.finding.to_record(),
             "others": [other.to_record() for other in self.others],

@@ -21,11 +21,14 @@ _FRAMES = 15
 
 def render_page(record: Mapping[str, Any], root: Path, place: str) -> str:
     finding = record["finding"]
-    noticed, since = record["noticed"], record["happened"]
+    since, returned = record["happened"], record["returned"]
+    noticed = returned if returned is not None else record["noticed"]
     lines = [f"# {finding['what']}", ""]
     when = f"noticed {_clock(noticed)}"
     if since is not None:
         when += f", {max(0.0, noticed - since):.1f} s after it began"
+    if returned is not None:
+        when += f"; it came and went: this is time {record['times']:,}, the first was {_clock(record['noticed'])}"
     lines += [f"Incident {record['id']} of attempt {record['attempt']} in {root}; {when}.", ""]
     lines += [
         f"**Do**: {_advise(record, root)}",

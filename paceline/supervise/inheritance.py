@@ -1,7 +1,8 @@
-"""Incidents that a killed supervisor left open: taken on by the next one of the same attempt, closed by that of a later attempt.
+"""Incidents that earlier supervisors left: taken on by the next one of the same attempt, closed, if open, by that of a later attempt.
 
 inheritance = Inheritance(layout, attempt=1, key_of=key)
-inheritance.take(key(finding), sight)      -> the same Incident, with its directory; None: it is a new one
+inheritance.take(key(finding), sight)               -> the same Incident, with its directory; None: nobody left it open
+inheritance.take_ended(finding.subject, sight)      -> one that had ended, and may be reopened
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ _KEPT = ("others", "ranks", "stacks")
 
 @dataclass(frozen=True)
 class _Left:
-    """One that nobody has ended."""
+    """One of them."""
 
     directory: Path
     record: Mapping[str, Any]
@@ -39,6 +40,8 @@ class _Left:
         incident.directory, incident.action = self.directory, str(record["action"])
         has_stacks = record["stacks"]["taken_s"] is not None
         incident.kept = {name: record[name] for name in _KEPT if name != "stacks" or has_stacks}
+        incident.is_told = has_stacks
+        incident.times, incident.returned = record.get("times", 1), record.get("returned")
         return incident
 
     def close(self) -> None:
@@ -55,15 +58,23 @@ class Inheritance:
         self._layout = layout
         self._until = time.monotonic() + _WAIT_S
         self._left: dict[Hashable, _Left] = {}
+        self._ended: dict[tuple[str, int | None], _Left] = {}
         for left in _find(layout):
             key = key_of(left.finding)
-            if left.record["attempt"] == attempt and key not in self._left:
+            if left.record["ended"] is not None:
+                if left.record["attempt"] == attempt:
+                    self._ended[left.finding.subject] = left
+            elif left.record["attempt"] == attempt and key not in self._left:
                 self._left[key] = left
             elif left.record["attempt"] <= attempt:
                 left.close()
 
     def take(self, key: Hashable, sight: Sight) -> Incident | None:
         left = self._left.pop(key, None)
+        return left.take_on(self._layout, sight) if left is not None else None
+
+    def take_ended(self, subject: tuple[str, int | None], sight: Sight) -> Incident | None:
+        left = self._ended.pop(subject, None)
         return left.take_on(self._layout, sight) if left is not None else None
 
     def take_acted(self, sight: Sight) -> list[Incident]:
@@ -83,22 +94,23 @@ class Inheritance:
 
 
 def _find(layout: RunLayout) -> list[_Left]:
-    """Every incident of the run that nobody has ended, the oldest first; what is damaged is passed over."""
+    """Every incident of the run, the oldest first; what is damaged is passed over."""
     found = []
     for path in sorted(layout.incidents.glob("*/report.json")):
         with contextlib.suppress(OSError, ValueError, LookupError, TypeError, RecursionError):
             record = read_json(path)
             finding = finding_from_record(record["finding"])
-            if record["v"] != VERSION or record["ended"] is not None or finding is None:
-                continue
-            left = _Left(path.parent, record, finding)
-            told = (
-                record["noticed"],
-                record["attempt"],
-                record["policy"],
-                record["action"],
-                record["stacks"]["taken_s"],
-            )
-            if isinstance(told[0], int | float) and isinstance(told[1], int) and all(name in record for name in _KEPT):
-                found.append(left)
+            if record["v"] == VERSION and finding is not None and _is_whole(record):
+                found.append(_Left(path.parent, record, finding))
     return found
+
+
+def _is_whole(record: Mapping[str, Any]) -> bool:
+    counts = (record["attempt"], record.get("times", 1))  # older ones were not counted
+    moments = [record["noticed"], *(record[name] for name in ("ended", "returned") if record.get(name) is not None)]
+    return (
+        all(name in record for name in ("policy", "action", "ended", *_KEPT))
+        and "taken_s" in record["stacks"]
+        and all(isinstance(each, int) for each in counts)
+        and all(isinstance(each, int | float) for each in moments)
+    )

@@ -4,7 +4,8 @@
     stacks.texts[3]       -> "Thread 0x00007f… (most recent call first):\\n  File …"
     stacks.missing[1]     -> "stopped: it cannot answer; py-spy is not installed (…)"
 
-It takes at most five seconds, mostly much less; nobody is signalled who has not offered to answer.
+It takes at most five seconds, mostly much less; nobody is signalled who has not offered to answer. Each rank by itself: what goes wrong with
+one is said of it, and costs nobody else's.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ class Stacks:
 
     texts: dict[int, str] = field(default_factory=dict)
     missing: dict[int, str] = field(default_factory=dict)
-    """rank -> why there is no stack of it"""
+    """rank -> why there is no stack of it, or none in its file"""
     taken_s: float = 0.0
     """how long it took"""
 
@@ -43,7 +44,10 @@ class Stacks:
         """One file per rank; where there is no stack, it says why."""
         directory.mkdir(parents=True, exist_ok=True)
         for rank, text in (self.texts | {rank: f"no stack: {why}\n" for rank, why in self.missing.items()}).items():
-            (directory / f"rank_{rank:05d}.txt").write_text(text, encoding="utf-8", errors="backslashreplace")
+            try:
+                (directory / f"rank_{rank:05d}.txt").write_text(text, encoding="utf-8", errors="backslashreplace")
+            except OSError as error:
+                self.missing.setdefault(rank, f"it was taken, and cannot be written: {error}")
 
 
 def take_stacks(layout: RunLayout, processes: Mapping[int, HeldProcess], world_size: int) -> Stacks:
@@ -52,11 +56,13 @@ def take_stacks(layout: RunLayout, processes: Mapping[int, HeldProcess], world_s
     stacks = Stacks(missing=dict.fromkeys(range(world_size), "no process of it is known on this host"))
     stacks.missing |= dict.fromkeys(processes, "")
     asked = {rank: _ask(layout.stacks(rank), process) for rank, process in processes.items()}
-    heard = _listen(layout, {rank: size for rank, size in asked.items() if isinstance(size, int)})
-    for rank, text in heard.items():
-        stacks.texts[rank] = text
-        del stacks.missing[rank]
-    silent = {rank: process for rank, process in processes.items() if rank not in heard}
+    for rank, text in _listen(layout, {rank: size for rank, size in asked.items() if isinstance(size, int)}).items():
+        if isinstance(text, str):
+            stacks.texts[rank] = text
+            del stacks.missing[rank]
+        else:
+            asked[rank] = f"its answer cannot be read: {text}"
+    silent = {rank: process for rank, process in processes.items() if rank not in stacks.texts}
     read_one = functools.partial(_read_from_outside, latest=began + _LATEST_S)
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         read = dict(zip(silent, pool.map(read_one, silent.values()), strict=True))
@@ -74,44 +80,62 @@ def take_stacks(layout: RunLayout, processes: Mapping[int, HeldProcess], world_s
 
 def _ask(path: Path, process: HeldProcess) -> int | str:
     """Signals a rank that answers; the size of its file before, or why it was not asked."""
-    state = process.look().state
-    if state in ("zombie", "gone"):
-        return "it has ended"
-    if state == "stopped":
-        return "stopped: it cannot answer"
-    # Both, because the file may be an older process's, and a handler need not be ours.
-    if find_answerer(path) != process.pid or not catches(process.read("status")):
-        return "it does not answer requests for its stacks"
-    size = path.stat().st_size
-    return size if process.signal(REQUEST) else "it has ended"
+    try:
+        state = process.look().state
+        if state in ("zombie", "gone"):
+            return "it has ended"
+        if state == "stopped":
+            return "stopped: it cannot answer"
+        # Both, because the file may be an older process's, and a handler need not be ours.
+        if find_answerer(path) != process.pid or not catches(process.read("status")):
+            return "it does not answer requests for its stacks"
+        size = path.stat().st_size
+        return size if process.signal(REQUEST) else "it has ended"
+    except OSError as error:
+        return f"it cannot be asked: {error}"
 
 
-def _listen(layout: RunLayout, asked: Mapping[int, int]) -> dict[int, str]:
+def _listen(layout: RunLayout, asked: Mapping[int, int]) -> dict[int, str | OSError]:
     """What the asked ranks have appended: an answer is over when nothing has been added for a moment."""
     deadline = time.monotonic() + _ANSWER_S
     sizes, changed, waiting = dict(asked), dict.fromkeys(asked, 0.0), set(asked)
+    heard: dict[int, str | OSError] = {}
     while waiting and time.monotonic() < deadline:
         time.sleep(_POLL_S)
         now = time.monotonic()
         for rank in tuple(waiting):
-            size = layout.stacks(rank).stat().st_size
+            try:
+                size = layout.stacks(rank).stat().st_size
+            except OSError as error:
+                heard[rank] = error
+                waiting.discard(rank)
+                continue
             if size != sizes[rank]:
                 sizes[rank], changed[rank] = size, now
             elif changed[rank] and now - changed[rank] >= _QUIET_S:
                 waiting.discard(rank)
-    heard = {}
     for rank, before in asked.items():
-        if sizes[rank] > before:
-            with open(layout.stacks(rank), "rb") as file:
-                file.seek(before)
-                heard[rank] = file.read().decode("utf-8", "replace")
+        if sizes[rank] > before and rank not in heard:
+            heard[rank] = _read_answer(layout.stacks(rank), before)
     return heard
 
 
+def _read_answer(path: Path, begin: int) -> str | OSError:
+    try:
+        with open(path, "rb") as file:
+            file.seek(begin)
+            return file.read().decode("utf-8", "replace")
+    except OSError as error:
+        return error
+
+
 def _read_from_outside(process: HeldProcess, latest: float) -> tuple[str, str]:
-    state = process.look().state
-    if state in ("zombie", "gone"):
-        return "", ""
-    if time.monotonic() > latest:
-        return "", "py-spy was too slow with the ranks before"
-    return read_stacks(process.pid, is_stopped=state == "stopped")
+    try:
+        state = process.look().state
+        if state in ("zombie", "gone"):
+            return "", ""
+        if time.monotonic() > latest:
+            return "", "py-spy was too slow with the ranks before"
+        return read_stacks(process.pid, is_stopped=state == "stopped")
+    except OSError as error:
+        return "", f"it cannot be read from outside: {error}"

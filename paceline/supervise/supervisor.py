@@ -4,47 +4,43 @@
     while supervisor.is_running: supervisor.poll(); supervisor.wait()
 
 Findings that are no emergency are events. A critical one is an incident, with the stacks of all ranks; it is acted upon only if it still
-holds some seconds later.
+holds some seconds later. Which one it is, the docket knows; who is told, and how often, the announcer.
 """
 
 from __future__ import annotations
 
 import contextlib
-import sys
 import time
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
+from paceline.diagnose.advice import fit_keys
 from paceline.diagnose.finding import Finding
 from paceline.diagnose.order import order_causes
 from paceline.diagnose.sight import Sight
 from paceline.diagnose.stacks import cluster_stacks, weigh_stacks
 from paceline.errors import UsageError
+from paceline.launch.marked import describe_left
+from paceline.supervise.announcer import Announcer, Tell, said
 from paceline.supervise.curves import Curves
+from paceline.supervise.docket import Docket
 from paceline.supervise.ending import close_books
 from paceline.supervise.excuses import DEATHS, Excuses
 from paceline.supervise.incident import Incident
-from paceline.supervise.inheritance import Inheritance
 from paceline.supervise.settings import Settings
 from paceline.supervise.stacks import take_stacks
-from paceline.supervise.watching import FOREIGN_RECIPE, build_watch
-from paceline.telemetry.events import EventLog
+from paceline.supervise.watching import build_watch
 from paceline.telemetry.layout import RunLayout
 from paceline.telemetry.policy_request import read_policy_request
-from paceline.telemetry.run_file import SDK_RECIPE, Attempt, RunFile, load_run_file
+from paceline.telemetry.run_file import FOREIGN_RECIPE, SDK_RECIPE, Attempt, RunFile, load_run_file
 from paceline.telemetry.stop_request import write_stop_request
 
 LOOK_EVERY_S = 0.25
 _CALM_EVERY_S = 0.5
 """while all ranks get on: a process that ends wakes us anyway"""
 _RUN_EVERY_S = 1.0
-_AGAIN_S = 60.0
-"""a finding that comes and goes is told once in this time"""
 _STANDS_STILL = ("stall", "stopped", *DEATHS)
 """kinds after which an attempt cannot go on by itself, and another one may"""
-
-Tell = Callable[[Mapping[str, Any]], None]
 
 
 class Supervisor:
@@ -59,45 +55,46 @@ class Supervisor:
         self.sight: Sight | None = None
         self.findings: list[Finding] = []
         """what holds now"""
-        self.incidents: list[Incident] = []
         self._is_calm = False
         self._configured = settings
         self._layout = layout
+        self._recipe = run.recipe
         self._attempt = attempt
         self.watch = build_watch(layout, run, attempt, settings)
         self._curves = Curves(layout, attempt.attempt)
         is_ours = run.recipe not in (SDK_RECIPE, FOREIGN_RECIPE)
         self._excuses = Excuses(layout, attempt.attempt, is_ours=is_ours)
-        self._tell = tell or (lambda record: None)
-        self._open: dict[Hashable, Incident] = {}
-        self._told: dict[tuple[str, int | None], float] = {}
-        self._inheritance = Inheritance(layout, attempt.attempt, _key)
+        self._announcer = Announcer(layout, attempt.attempt, tell)
+        self._docket = Docket(layout, attempt.attempt)
         self._asked_run = time.monotonic()
+
+    @property
+    def incidents(self) -> list[Incident]:
+        """All that were open since it began to look, the first noticed first."""
+        return self._docket.incidents
 
     def poll(self) -> None:
         """One look, and what follows from it."""
         before = self.sight
         self.sight, found = self.watch.look()
         self._is_calm = before is not None and _has_moved(before, self.sight)
-        for incident in self._inheritance.take_acted(self.sight):
-            self.incidents.append(incident)
+        for incident in self._docket.take_acted(self.sight):
             self._kill(incident)
-        self._inheritance.expire()
         everything = [*map(self._excuses.explain, found), *self._curves.judge()]
-        self.findings = order_causes([finding for finding in everything if not self._is_excused(finding)])
+        told = [fit_keys(finding, self._recipe) for finding in everything if not self._is_excused(finding)]
+        self.findings = order_causes(told)
         critical = [finding for finding in self.findings if finding.severity == "critical"]
         for finding in self.findings:
             if finding.severity != "critical":
-                self._note(finding)
+                self._announcer.note(finding, self.findings)
         for finding in critical:
-            known = self._open.get(_key(finding))
+            known = self._docket.find(finding)
             if known is None:
                 self._begin(finding, [each for each in self.findings if each is not finding])
             else:
                 self._go_on(known, finding)
-        current = {_key(finding) for finding in critical}
-        for key in [key for key in self._open if key not in current]:
-            self._end(self._open.pop(key))
+        for incident in self._docket.end_others(critical):
+            self._end(incident)
         self._look_at_run()
 
     def wait(self, seconds: float | None = None) -> None:
@@ -109,67 +106,59 @@ class Supervisor:
 
     def close(self) -> None:
         """The attempt is over: incidents that are still open end with it."""
-        for incident in self._open.values():
+        for incident in self._docket.close():
             self._end(incident)
-        self._open.clear()
-        self._inheritance.close()
         self.watch.close()
 
     def give_up(self, error: Exception) -> None:
         """Something went wrong here that nobody foresaw: the run says so, because somebody may count on us."""
         why = f"{type(error).__name__}: {error}; see {self._layout.supervisor_log.relative_to(self._layout.root)}"
-        self._write_event("warning", what="the supervisor of this attempt failed", why=why)
+        self._announcer.write_event("warning", what="the supervisor of this attempt failed", why=why)
 
     def _is_excused(self, finding: Finding) -> bool:
         has_killed = any(incident.action in ("killed", "restarted") for incident in self.incidents)
         return (finding.kind in DEATHS and has_killed) or self._excuses.cover(finding)
 
-    def _note(self, finding: Finding) -> None:
-        now = time.monotonic()
-        if finding.kind == "memory_growth" and finding.rank is None:
-            named = [*self._told, *(each.subject for each in self.findings if each is not finding)]
-            if any(kind == finding.kind for kind, _ in named):
-                return  # a table's column is that of a process, which is told with its rank
-        last = self._told.get(finding.subject)
-        self._told[finding.subject] = now
-        if last is None or now - last > _AGAIN_S:
-            self._write_event("finding", finding=finding.to_record(), incident=None)
-
     def _begin(self, finding: Finding, others: Sequence[Finding]) -> None:
         assert self.sight is not None
-        inherited = self._inheritance.take(_key(finding), self.sight)
-        incident = inherited or Incident(
-            self._layout, self._attempt.attempt, finding, self.sight, self.settings.policy, others, self.sight.time
-        )
-        self._open[_key(finding)] = incident
-        self.incidents.append(incident)
-        if "stacks" in incident.kept:
-            return  # told by whoever supervised before us
-        if inherited is None:
-            with _said("an incident cannot be written"):
-                incident.open()
-        if finding.kind in _STANDS_STILL:
+        incident = self._docket.begin(finding, others, self.sight, self.settings.policy)
+        if incident.is_told:
+            return  # by whoever supervised before us
+        with said("an incident cannot be written"):
+            incident.open()
+        if self._announcer.is_due(incident):
+            self._report(incident)
+
+    def _report(self, incident: Incident) -> None:
+        """With the stacks of this time."""
+        if incident.finding.kind in _STANDS_STILL:
             self._take_stacks(incident)
-        self._publish(incident)
+        self._announcer.publish(incident)
 
     def _take_stacks(self, incident: Incident) -> None:
-        with _said("stacks cannot be taken, or written"):
+        with said("stacks cannot be taken, or written"):
             stacks = take_stacks(self._layout, self.watch.processes, self._attempt.world_size)
             clusters = cluster_stacks(stacks.texts)
             incident.add_stacks(weigh_stacks(incident.finding, clusters), stacks, clusters)
 
     def _go_on(self, incident: Incident, finding: Finding) -> None:
-        """It still holds, and its stacks are there: the policy acts."""
-        if incident.action != "none" or self.settings.policy == "note" or finding.kind == "disk_full":
-            return  # who has no room left ends by itself
-        if self._over_s(incident, finding) < self.settings.stall_floor_s:
-            # A launcher ends the others by itself when one has died, and knows more about how; who is stopped may be let go again; and
-            # who is noticed early may go on.
+        """It still holds: the policy acts, when its stacks are there."""
+        is_to_act = self._is_to_act(incident, finding)
+        if not incident.is_told and (is_to_act or self._announcer.is_due(incident)):
+            self._report(incident)
+        if not is_to_act:
             return
         if finding.kind in _STANDS_STILL:
             self._kill(incident)
         else:
             self._ask(incident)
+
+    def _is_to_act(self, incident: Incident, finding: Finding) -> bool:
+        if incident.action != "none" or self.settings.policy == "note" or finding.kind == "disk_full":
+            return False  # who has no room left ends by itself
+        # Not yet: a launcher ends the others by itself when one has died, and knows more about how; who is stopped may be let go again;
+        # and who is noticed early may go on.
+        return self._over_s(incident, finding) >= self.settings.stall_floor_s
 
     def _over_s(self, incident: Incident, finding: Finding) -> float:
         """For how long it has been wrong: of a stall beyond its limit, which it is told before; of all else, since it was noticed."""
@@ -182,48 +171,27 @@ class Supervisor:
         incident.policy = self.settings.policy
         incident.action = "restarted" if self.settings.policy == "restart" else "killed"
         # Told before the deed: the launcher sees ranks die, and must know already of what.
-        self._publish(incident)
+        self._announcer.publish(incident)
         left = self.watch.kill()
         if left:
-            self._write_event("warning", what=f"could not end process {', '.join(map(str, left))}", why=incident.place)
+            self._announcer.write_event("warning", what=describe_left(left), why=incident.place)
         incident.ended = time.time()
-        with _said("an incident cannot be written"):
-            incident.write()
+        self._announcer.write(incident)
         owners = [seen for seen in incident.sight.ranks if seen.process and seen.process.pid == self._attempt.owner_pid]
-        with _said("the end of the attempt cannot be written"), contextlib.suppress(UsageError):
+        with said("the end of the attempt cannot be written"), contextlib.suppress(UsageError):
             if owners:  # nobody is left who could say how it ended
                 close_books(self._layout, self._attempt.attempt, describe(incident), incident.finding.step)
 
     def _ask(self, incident: Incident) -> None:
         """The ranks still get on: they stop together, and leave a checkpoint."""
         incident.policy, incident.action = self.settings.policy, "asked"
-        self._publish(incident)
-        with _said("nobody can be asked to stop"):
+        self._announcer.publish(incident)
+        with said("nobody can be asked to stop"):
             write_stop_request(self._layout.stop_request, self._attempt.attempt, "halted", f"incident {incident.name}")
 
     def _end(self, incident: Incident) -> None:
         incident.ended = incident.ended or time.time()
-        with _said("an incident cannot be written"):
-            incident.write()
-
-    def _publish(self, incident: Incident) -> None:
-        with _said("an incident cannot be written"):
-            incident.write()
-        record = {
-            "finding": incident.finding.to_record(),
-            "incident": incident.name,
-            "place": incident.place,
-            "policy": incident.policy,
-            "action": incident.action,
-        }
-        self._tell(record)
-        self._write_event("incident", **record)
-
-    def _write_event(self, kind: str, **fields: Any) -> None:
-        with _said("an event cannot be written"):
-            events = EventLog(self._layout.events, "supervisor", self._attempt.attempt)
-            events.write(kind, **fields)
-            events.close()
+        self._announcer.write(incident)
 
     def _look_at_run(self) -> None:
         """Now and then: whether the attempt still is what run.json says is running."""
@@ -234,7 +202,7 @@ class Supervisor:
         policy = wished or self._configured.policy
         if policy != self.settings.policy:
             why = "as paceline watch asks" if wished else "as configured"
-            self._write_event("note", what=f"supervise.policy={policy} from here on", why=why)
+            self._announcer.write_event("note", what=f"supervise.policy={policy} from here on", why=why)
             self.settings = replace(self.settings, policy=policy)
         with contextlib.suppress(UsageError, OSError):
             run = load_run_file(self._layout.root)
@@ -251,18 +219,3 @@ def _has_moved(before: Sight, now: Sight) -> bool:
     """Every rank, and there is none without a pulse."""
     pairs = zip(before.ranks, now.ranks, strict=False)
     return all(after.pulse is not None and after.pulse is not earlier.pulse for earlier, after in pairs)
-
-
-def _key(finding: Finding) -> Hashable:
-    """What makes it the same incident: a stall stays one when another rank is suspected of it."""
-    return finding.kind if finding.kind == "stall" else finding.subject
-
-
-@contextlib.contextmanager
-def _said(what: str) -> Any:
-    """A full disk must not end the supervision: it is said in the supervisor's own log, if that can be written."""
-    try:
-        yield
-    except OSError as error:
-        with contextlib.suppress(OSError):
-            print(f"{what}: {error}", file=sys.stderr, flush=True)

@@ -9,6 +9,8 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
+from paceline.launch.duration import show_duration
+
 _STYLES = {"critical": "red", "warning": "yellow", "note": "dim"}
 _WIDTHS = {"phase": 10, "for": 7, "steps/s": 7, "wait": 9, "memory": 9, "process": 8}
 """at least, so that the columns stay where they are from one look to the next"""
@@ -69,7 +71,7 @@ def _head(glance: Mapping[str, Any]) -> str:
     if glance["steps_per_s"]:
         words.append(f"{glance['steps_per_s']:,.3g} steps/s")
     if glance["left_s"] is not None:
-        words.append(f"{_duration(glance['left_s'])} left")
+        words.append(f"{show_duration(glance['left_s'])} left")
     return "  ".join(words)
 
 
@@ -92,9 +94,3 @@ def _cells(rank: Mapping[str, Any]) -> list[str]:
         " ".join(filter(None, shown)) or "-",
         process,
     ]
-
-
-def _duration(seconds: float) -> str:
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"

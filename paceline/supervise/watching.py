@@ -12,9 +12,7 @@ from paceline.supervise.outside import OutsideWatch
 from paceline.supervise.rank_process import HeldProcess
 from paceline.supervise.settings import Settings
 from paceline.telemetry.layout import RunLayout
-from paceline.telemetry.run_file import Attempt, RunFile
-
-FOREIGN_RECIPE = "command"
+from paceline.telemetry.run_file import FOREIGN_RECIPE, Attempt, RunFile
 
 
 class Waiting(Protocol):

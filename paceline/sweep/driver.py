@@ -17,6 +17,7 @@ from dataclasses import replace
 from paceline.config.source import show
 from paceline.errors import PacelineError, StorageError
 from paceline.files import storage_errors
+from paceline.launch.marked import describe_left
 from paceline.launch.signals import OperatorSignals
 from paceline.sweep.accident import MEMORY_KILLER, is_disk_full, may_be_memory
 from paceline.sweep.evidence import ENDED, Assignment
@@ -171,7 +172,7 @@ class Driver:
                 return
         left = trial.kill_all()
         if left:
-            self._journal.say(f"warning: could not end process {', '.join(map(str, left))}")
+            self._journal.say(f"warning: {describe_left(left)}")
         self._running.remove(running)
         self._free.append(running.slot)
         self._end(running, trial.poll())

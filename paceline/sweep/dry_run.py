@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from paceline.config.source import show
-from paceline.sweep.journal import duration
+from paceline.launch.duration import show_duration
 from paceline.sweep.ledger import Row, read_rows
 from paceline.sweep.opening import LEDGER
 from paceline.sweep.outcome import Sweep
@@ -26,12 +26,12 @@ def describe_dry_run(sweep: Sweep) -> list[str]:
     devices = statistics.fmean(max(1, case.placement.num_gpus) for case in cases)
     slots, steps = sweep.plan.config.slots, sweep.settings.warmup_steps + sweep.settings.steps
     amount = _amount(sweep)
-    lines += [*amount.words, f"a trial: {steps:,} steps, {duration(trial_s)} ({said})"]
+    lines += [*amount.words, f"a trial: {steps:,} steps, {show_duration(trial_s)} ({said})"]
     cost = _span(*(f"{trials * trial_s * devices:,.0f}" for trials in amount.trials))
-    time = _span(*(duration(trials * trial_s / slots) for trials in amount.trials))
+    time = _span(*(show_duration(trials * trial_s / slots) for trials in amount.trials))
     lines.append(f"cost: {cost} device-seconds; time: {time}")
     most_s = amount.most * sweep.plan.config.trial_timeout_s / slots
-    lines.append(f"never more than {duration(most_s)} ({amount.most:,} trials of trial_timeout_s)")
+    lines.append(f"never more than {show_duration(most_s)} ({amount.most:,} trials of trial_timeout_s)")
     return lines
 
 

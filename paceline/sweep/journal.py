@@ -27,9 +27,3 @@ class Journal:
     def close(self) -> None:
         if self._lines is not None:
             self._lines.close()
-
-
-def duration(seconds: float) -> str:
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"

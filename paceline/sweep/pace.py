@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from paceline.reports.amounts import is_finite
 from paceline.sweep.plan import THROUGHPUT
+from paceline.telemetry.numbers import is_finite
 from paceline.telemetry.reader import Row
 
 

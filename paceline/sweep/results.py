@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import Any
 
 from paceline.errors import PacelineError
-from paceline.reports.amounts import is_finite
 from paceline.sweep.measured import Measured
 from paceline.sweep.pace import Counted, TrialSpan, find_counted, measure_pace
 from paceline.sweep.plan import COMMAND
+from paceline.telemetry.numbers import is_finite
 from paceline.telemetry.reader import Row, Run, read_run
 from paceline.telemetry.tables import NOT_METRICS
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 
+from paceline.launch.duration import show_duration
 from paceline.sweep.evidence import ENDED, Assignment
-from paceline.sweep.journal import duration
 from paceline.sweep.ledger import Row
 from paceline.sweep.measured import Measured
 from paceline.sweep.outcome import Sweep
@@ -49,9 +49,9 @@ def describe_progress(running: Running, unit: str) -> str:
         words.append(f"{trial.samples_per_s:,.0f} {unit}/s")
     if trial.step and trial.first_step_at:
         left_s = (time.time() - trial.first_step_at) / trial.step * (total - trial.step)
-        words.append(f"{duration(left_s)} left")
+        words.append(f"{show_duration(left_s)} left")
     else:
-        words.append(f"starting, {duration(time.time() - trial.began)}")
+        words.append(f"starting, {show_duration(time.time() - trial.began)}")
     return "  ".join(words)
 
 

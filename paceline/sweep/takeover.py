@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 from pathlib import Path
 
-from paceline.launch.marked import end_marked
+from paceline.launch.marked import describe_left, end_marked
 from paceline.sweep.journal import Journal
 from paceline.sweep.ledger import Ledger, Row
 from paceline.sweep.measured import Measured
@@ -36,7 +36,7 @@ def take_over(sweep: Sweep, ledger: Ledger, journal: Journal) -> None:
         ledger.finish(row.id, "interrupted", "its driver was killed", measured.to_record(), ended)
         journal.say(f"trial {row.id} ({row.case}, round {row.round}) was interrupted; it is run again")
     if stuck:
-        journal.say(f"warning: could not end process {', '.join(map(str, stuck))}")
+        journal.say(f"warning: {describe_left(stuck)}")
 
 
 def last_sign(root: Path, began: float) -> float:

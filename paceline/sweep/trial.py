@@ -33,6 +33,7 @@ from paceline.telemetry.pulse import read_pulse, remove_pulse_directory
 from paceline.telemetry.run_file import load_run_file
 
 MARK = "TRIAL_OF_PACELINE"
+_GONE_S = 10.0
 
 
 @dataclass(frozen=True)
@@ -144,7 +145,8 @@ class Trial:
         """Ends it and everything it started, and waits; returns the pids that did not go."""
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
-        self._process.wait()
+        with contextlib.suppress(subprocess.TimeoutExpired):  # it carries our mark: if it stays, it is named below
+            self._process.wait(_GONE_S)
         if self.ended is None:
             self.ended = time.time()
         left = end_marked(MARK, {self.mark})

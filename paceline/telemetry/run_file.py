@@ -22,6 +22,8 @@ STATES = ("running", "finished", "stopped", "failed")
 
 SDK_RECIPE = "sdk"
 """What stands for the recipe of a loop that is not ours."""
+FOREIGN_RECIPE = "command"
+"""The recipe of a script that knows nothing of us."""
 
 _KINDS: dict[str, type | tuple[type, ...]] = {
     "str": str,

@@ -9,6 +9,7 @@ what: so a process says that it answers by a line in the file, and takes it back
 
 from __future__ import annotations
 
+import ctypes
 import faulthandler
 import os
 import re
@@ -28,14 +29,19 @@ class StackFile:
         path.parent.mkdir(parents=True, exist_ok=True)
         self._descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
         faulthandler.register(REQUEST, self._descriptor, all_threads=True, chain=False)
+        self._handler = _read_handler()
         self._write(_ANSWERS.format(rank=rank, attempt=attempt, pid=os.getpid()))
         self._is_over = False
 
     def check_handler(self) -> None:
         """Takes the offer back if somebody has put another handler in place of ours; to be called now and then."""
-        if not self._is_over and signal.getsignal(REQUEST) not in (signal.SIG_DFL, None):
-            self._is_over = True
+        if self._is_over or _read_handler() == self._handler:
+            return
+        self._is_over = True
+        try:
             self._write(_ENDS.format(pid=os.getpid()))
+        except OSError:
+            os.ftruncate(self._descriptor, 0)  # which a full disk allows: without a line nobody answers either
 
     def _write(self, line: str) -> None:
         os.write(self._descriptor, f"{line}\n".encode())
@@ -64,6 +70,13 @@ def catches(status: str, number: int = REQUEST) -> bool:
     """Whether a process has a handler for the signal, by the text of its /proc/PID/status."""
     mask = re.search(r"^SigCgt:\s*([0-9a-f]+)$", status, re.MULTILINE)
     return mask is not None and bool(int(mask[1], 16) >> (number - 1) & 1)
+
+
+def _read_handler() -> bytes:
+    """Where the signal goes, as the C library has it: Python's own table knows nothing of a handler that a library in C has set."""
+    action = ctypes.create_string_buffer(256)  # struct sigaction, which begins with the handler
+    ctypes.CDLL(None).sigaction(int(REQUEST), None, action)
+    return action.raw[: ctypes.sizeof(ctypes.c_void_p)]
 
 
 def _is_taken() -> bool:

@@ -13,6 +13,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from paceline.telemetry.numbers import is_finite
+
 _REFUSED = (2, 3)
 """exit codes of a `paceline train` that did not take the command"""
 _SYMPTOM_OF_STATUS = {"stalled": "deadlock", "out_of_memory": "out_of_memory", "diverged": "instability"}
@@ -124,7 +126,7 @@ def find_symptom(kinds: Iterable[str]) -> str | None:
 
 def measure_pace(rows: Sequence[Mapping[str, Any]]) -> float | None:
     """Samples a second, the median of the windows after the first third."""
-    rates = [row["samples_per_s"] for row in rows if _is_number(row.get("samples_per_s"))]
+    rates = [row["samples_per_s"] for row in rows if is_finite(row.get("samples_per_s"))]
     return statistics.median(rates[len(rates) // 3 :]) if rates else None
 
 
@@ -150,7 +152,3 @@ def _what(event: Mapping[str, Any]) -> str:
     problems = event.get("problems")
     first = problems[0] if isinstance(problems, list) and problems else {}
     return str(first.get("what", event.get("error", "")))
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)

@@ -26,15 +26,15 @@ from paceline.telemetry.pulse import PulseWriter
 from paceline.telemetry.run_file import load_run_file
 from paceline.worker.output import Output
 from paceline.worker.place import Place, take_claimed
-from paceline.worker.signs import Signs, open_signs
+from paceline.worker.signs import open_signs
 
 
 class Session:
     """One worker process from its start to its exit code."""
 
-    def __init__(self, arguments: argparse.Namespace, output: Output, signs: Signs | None = None) -> None:
+    def __init__(self, arguments: argparse.Namespace, output: Output, pulse: PulseWriter | None = None) -> None:
         self._arguments = arguments
-        self._signs = signs
+        self._early_pulse = pulse
         self._output = output
         rank = os.environ.get("RANK", "0")
         self._rank = int(rank) if rank.isdecimal() else 0
@@ -94,10 +94,11 @@ class Session:
         assert run is not None
         watch = StopWatch(place.layout, place.attempt, job.config.stop.max_hours, run.attempts[-1].spent_s)
         watch.start()
-        if self._signs is None:
+        pulse = self._early_pulse
+        if pulse is None:
             with storage_errors(run.attempts[-1].pulses):
-                self._signs = open_signs(place.layout, run.id, self._rank, place.attempt)
-        self._pulse = ranks.pulse = self._signs.pulse
+                pulse = open_signs(place.layout, run.id, self._rank, place.attempt)
+        self._pulse = ranks.pulse = pulse
         events = EventLog(place.layout.events, f"rank {ranks.rank}", place.attempt) if ranks.is_first else QuietLog()
         context = Context(
             job.config, job.given, idle, ranks, place.layout, run, place.attempt, events, watch, self._pulse

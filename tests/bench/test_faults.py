@@ -11,10 +11,11 @@ from typing import Any, ClassVar
 import pytest
 from rich.console import Console
 
+import paceline
 from paceline.bench.faults import matrix
 from paceline.bench.faults.catalogue import CATALOGUE
 from paceline.bench.faults.cell import Cell, draw_cell
-from paceline.bench.faults.matrix import Matrix, Wanted, build_slots, choose
+from paceline.bench.faults.matrix import Matrix, Wanted, build_slots, choose, list_code
 from paceline.bench.faults.notices import read_notices
 from paceline.bench.faults.page import show_matrix, summarize_matrix
 from paceline.bench.faults.score import confusion, score, summarize, summarize_all
@@ -275,8 +276,20 @@ def test_notices_are_read_from_everywhere(tmp_path: Path) -> None:
         ("not_finite", 2, "failure"),
     ]
     assert (seen[1].stacks, seen[1].missing) == (1, ((1, "stopped"),))
+    (stacks.parent / "report.json").write_text(json.dumps(report | {"times": 7, "returned": 55.0}))
+    again = [each for each in read_notices(root, spare, "", 99.0) if each.by == "incident"]
+    assert [(each.time, each.stacks) for each in again] == [(50.0, 0), (55.0, 1)], "it came back: told twice"
     (spare / "run").mkdir(parents=True)
     only = read_notices(tmp_path / "nothing", spare, "run x\nStorageError: the disk is full\n  where: …", 99.0)
     assert [(each.kind, each.by) for each in only] == [("disk_full", "verdict")]
     lost = read_notices(tmp_path / "nothing", spare, "RankLostError: rank 2 (pid 7) was killed by signal 9", 99.0)
     assert [(each.kind, each.rank) for each in lost] == [("dead_rank", 2)]
+
+
+def test_whatever_takes_part_in_a_cell_makes_it_another_one() -> None:
+    package = Path(paceline.__file__).parent
+    rooms = {name.partition("/")[0] for name in list_code(package)}
+    everything = {path.name for path in package.iterdir() if path.suffix == ".py" or (path / "__init__.py").exists()}
+    assert rooms - {"configs"} == everything - {"playbook", "reports", "triage"}
+    assert {"cli/train.py", "recipes/job.py", "files.py", "bench/faults/matrix.py"} <= set(list_code(package))
+    assert "bench/collective.py" not in list_code(package)

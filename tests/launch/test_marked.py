@@ -10,7 +10,7 @@ import time
 import psutil
 import pytest
 
-from paceline.launch.marked import end_marked
+from paceline.launch.marked import _OUT_OF_REACH, describe_left, end_marked
 
 _MARK = "TEST_OF_PACELINE"
 
@@ -34,6 +34,13 @@ def test_what_carries_the_mark_is_ended_wherever_it_is_and_nothing_else() -> Non
         assert was_left
     assert orphan.returncode == 0
     assert not [p for p in psutil.process_iter() if _mark_of(p) == mark]
+
+
+def test_what_does_not_go_is_told_with_its_state(monkeypatch: pytest.MonkeyPatch) -> None:
+    sentence = describe_left([os.getpid(), 2**22 + 1])
+    assert sentence == f"could not end process {os.getpid()} (running: {_OUT_OF_REACH}), {2**22 + 1} (gone since)"
+    monkeypatch.setattr(psutil.Process, "status", lambda self: psutil.STATUS_DISK_SLEEP)
+    assert "(disk-sleep: it is in the kernel, where no signal reaches it" in describe_left([os.getpid()])
 
 
 def _mark_of(process: psutil.Process) -> str | None:

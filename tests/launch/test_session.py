@@ -15,8 +15,10 @@ import pytest
 from rich.console import Console
 
 from paceline.errors import PacelineError, PreflightError
+from paceline.launch import marked
+from paceline.launch import session as sessions
 from paceline.launch.progress import Progress
-from paceline.launch.session import Session
+from paceline.launch.session import Session, Supervision
 from paceline.launch.signals import OperatorSignals
 from paceline.launch.verdict import Verdict
 from tests.launch.test_claim import claim
@@ -25,7 +27,9 @@ from tests.launch.test_process import is_alive
 WORKER = """
 import os, subprocess, sys, time
 from pathlib import Path
+from paceline.errors import RankLostError
 from paceline.telemetry.events import EventLog
+from paceline.telemetry.failure import format_failure
 from paceline.telemetry.layout import RunLayout
 from paceline.telemetry.pulse import PulseWriter
 from paceline.telemetry.stop_request import read_stop_request
@@ -34,6 +38,8 @@ child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(120)"],
 (root / "pids").write_text(f"{os.getpid()} {child.pid}")
 layout = RunLayout(root)
 events, pulse = EventLog(layout.events, "rank 0", 1), PulseWriter(pulses, 0, 1)
+if mode == "failing":
+    print(format_failure(RankLostError("rank 1 has gone", "logs", "look").to_record() | {"rank": 0}), flush=True)
 events.write("plan", world_size=1, total_steps=1000, steps_per_epoch=10, total_samples=10, start_step=0)
 for step in range(1, 2000):
     pulse.beat(step, "forward")
@@ -49,14 +55,18 @@ for step in range(1, 2000):
 
 
 def run_session(
-    root: Path, mode: str, signals: OperatorSignals, examine: Callable[[], PacelineError | None] | None = None
+    root: Path,
+    mode: str,
+    signals: OperatorSignals,
+    examine: Callable[[], PacelineError | None] | None = None,
+    supervise: Callable[[], Supervision] | None = None,
 ) -> tuple[Verdict, str, list[int]]:
     claimed = claim(root)
     source = str(Path(__file__).parents[2])
     environment = os.environ | {"TORCHELASTIC_RUN_ID": f"test-{root}", "PYTHONPATH": source}
     command = [sys.executable, "-c", WORKER, mode, str(root), str(claimed.pulses)]
     output = io.StringIO()
-    session = Session(claimed, command, environment, f"test-{root}", signals, examine=examine)
+    session = Session(claimed, command, environment, f"test-{root}", signals, examine=examine, supervise=supervise)
     with Progress(claimed.layout, 1, Console(file=output, width=120), claimed.pulses) as progress:
         verdict = session.follow(progress)
     claimed.finish(verdict.state, verdict.reason, verdict.step, verdict.exit_code)
@@ -133,3 +143,46 @@ def test_an_examination_that_finds_nothing_changes_nothing(tmp_path: Path) -> No
     with OperatorSignals() as signals:
         verdict, _, _ = run_session(tmp_path, "quick", signals, lambda: None)
     assert (verdict.state, verdict.exit_code) == ("finished", 0)
+
+
+class Halting:
+    """A supervisor that has ended the ranks, or so it says."""
+
+    def __init__(self, action: str) -> None:
+        finding = {"kind": "stall", "what": "rank 0 stands still", "rank": 0}
+        self.incidents = [{"finding": finding, "place": "incidents/0001-stall-rank0", "action": action}]
+
+    def check(self) -> None: ...
+
+    def close(self, *, is_hasty: bool = False) -> None: ...
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize(("mode", "action", "exit_code"), [("failing", "none", 4), ("stubborn", "restarted", 5)])
+def test_a_rank_that_cannot_be_killed_is_named_and_not_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: str, action: str, exit_code: int
+) -> None:
+    """Its agent waits for it for ever, as torchrun does."""
+    kill = psutil.Process.kill
+
+    def kill_others(process: psutil.Process) -> None:
+        if str(process.pid) not in (tmp_path / "pids").read_text().split()[1:]:
+            kill(process)
+
+    def wait_for_the_child() -> Halting:
+        while not (tmp_path / "pids").exists():
+            threading.Event().wait(0.02)
+        return Halting(action)
+
+    monkeypatch.setattr(psutil.Process, "kill", kill_others)
+    monkeypatch.setattr(marked, "_GONE_S", 0.5)
+    monkeypatch.setattr(sessions, "_ENDING_S", 0.2)
+    with OperatorSignals() as signals:
+        verdict, output, (agent, rank) = run_session(tmp_path, mode, signals, supervise=wait_for_the_child)
+    try:
+        assert verdict.exit_code == exit_code
+        assert not verdict.is_worth_restarting, "beside one that still has its files"
+        assert f"could not end process {rank} (sleeping: SIGKILL did not end it" in " ".join(output.split())
+        assert not is_alive(agent)
+    finally:
+        os.kill(rank, signal.SIGKILL)

@@ -8,7 +8,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from paceline.supervise import py_spy
+from paceline.supervise import py_spy, stacks
+from paceline.supervise.rank_process import HeldProcess
 from paceline.supervise.settings import Settings
 from paceline.supervise.stacks import Stacks, take_stacks
 from paceline.supervise.watching import build_watch
@@ -63,6 +64,40 @@ def test_a_handler_that_somebody_else_put_there_is_left_alone(fake_run, monkeypa
     assert find_answerer(run.layout.stacks(0)) is None, "it has taken its offer back"
     assert take(run).texts == {}
     assert not (run.layout.root / "called").exists()
+
+
+@pytest.mark.timeout(60)
+def test_what_goes_wrong_with_one_rank_costs_nobody_elses_stacks(fake_run, monkeypatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(py_spy, "find_program", lambda: None)
+    run = fake_run(4)
+    whole, unasked, *_ = (run.start(rank, HANG) for rank in range(4))
+    signalled = HeldProcess.signal
+
+    def signal_one(process: HeldProcess, number: int) -> bool:
+        if process.pid == unasked:
+            raise PermissionError(1, "Operation not permitted")
+        has_reached = signalled(process, number)
+        if process.pid not in (whole, unasked):
+            # As on a file system that goes away between the question and the answer.
+            rank = [each.pid for each in run.processes].index(process.pid)
+            run.layout.stacks(rank).unlink()
+            if rank == 3:
+                run.layout.stacks(rank).symlink_to(run.layout.stacks(rank))
+        return has_reached
+
+    monkeypatch.setattr(HeldProcess, "signal", signal_one)
+    found = take(run)
+    assert list(found.texts) == [0]
+    assert found.missing[1].startswith("it cannot be asked: [Errno 1] Operation not permitted")
+    assert found.missing[2].startswith("its answer cannot be read: [Errno 2]")
+    assert found.missing[3].startswith("its answer cannot be read: [Errno 40]")
+    (tmp_path / "stacks" / "rank_00000.txt").mkdir(parents=True)
+    found.write(tmp_path / "stacks")
+    assert found.missing[0].startswith("it was taken, and cannot be written: [Errno 21]")
+    assert "in hang" in found.texts[0], "it still is a witness"
+    assert (tmp_path / "stacks" / "rank_00003.txt").read_text().startswith("no stack: its answer cannot be read")
+    monkeypatch.setattr(stacks, "read_stacks", lambda pid, is_stopped: os.stat("/nowhere"))
+    assert "it cannot be read from outside: [Errno 2]" in take(run).missing[1]
 
 
 @pytest.mark.skipif(py_spy.find_program() is None, reason="py-spy is not installed")

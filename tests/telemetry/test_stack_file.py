@@ -1,11 +1,14 @@
 from __future__ import annotations
 
+import faulthandler
 import os
 import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
+
+import pytest
 
 from paceline.telemetry.stack_file import answer_requests, catches, find_answerer
 
@@ -61,3 +64,21 @@ def test_a_signal_that_means_something_already_is_left_alone(tmp_path: Path) -> 
 def test_without_room_there_are_no_stacks_and_no_error(tmp_path: Path) -> None:
     (tmp_path / "logs").write_text("")
     assert answer_requests(tmp_path / "logs" / "stacks.txt", 0, 1) is None
+
+
+def test_an_offer_can_be_taken_back_on_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = signal.getsignal(signal.SIGUSR1)
+    path = tmp_path / "stacks.txt"
+    file = answer_requests(path, 0, 1)
+    assert file is not None
+    assert find_answerer(path) == os.getpid()
+    file.check_handler()
+    assert find_answerer(path) == os.getpid(), "it is still ours"
+    signal.signal(signal.SIGUSR1, lambda *_: None)
+    monkeypatch.setattr(os, "write", lambda *_: os.stat("/nowhere"))
+    try:
+        file.check_handler()
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+        faulthandler.unregister(signal.SIGUSR1)
+    assert find_answerer(path) is None

@@ -30,8 +30,8 @@ from paceline.sweep.fingerprint import digest_of
 from paceline.sweep.trial import Slot
 
 VERSION = 1
-_ROOMS = ("bench/faults", "config", "diagnose", "engine", "launch", "supervise", "telemetry", "worker")
-"""What can change what is noticed."""
+_NO_PART = ("bench", "playbook", "reports", "triage")
+"""Rooms that cannot change what is noticed, but for this one. All others count: what is forgotten here costs cells, not their truth."""
 
 _LOOK_S = 0.2
 
@@ -181,8 +181,14 @@ def build_slots(jobs: int, cores_each: int, cores: Sequence[int]) -> list[Slot]:
 
 def code_digest() -> str:
     package = Path(paceline.__file__).parent
-    files = sorted(path for room in _ROOMS for path in (package / room).rglob("*") if path.suffix in (".py", ".yaml"))
-    return digest_of([(path.relative_to(package).as_posix(), sha256_of(path)) for path in files])[:16]
+    return digest_of([(name, sha256_of(package / name)) for name in list_code(package)])[:16]
+
+
+def list_code(package: Path) -> list[str]:
+    """The files, from there, of whatever takes part in a cell."""
+    files = [path.relative_to(package) for path in package.rglob("*") if path.suffix in (".py", ".yaml")]
+    taking = [path for path in files if path.parts[0] not in _NO_PART or path.parts[:2] == ("bench", "faults")]
+    return sorted(path.as_posix() for path in taking)
 
 
 def _name(record: dict[str, Any]) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -47,7 +47,7 @@ def read_notices(root: Path, spare: Path, console: str, ended: float) -> list[No
     notices = []
     for path in [*layout.incidents.glob("*/report.json"), *spare.rglob("report.json")]:
         with contextlib.suppress(OSError, ValueError, KeyError):  # torn, on a full disk
-            notices.append(_from_incident(path))
+            notices += _from_incident(path)
     events = read_records(layout.events) if layout.events.exists() else []
     for event in events:
         finding = event.get("finding")
@@ -60,24 +60,18 @@ def read_notices(root: Path, spare: Path, console: str, ended: float) -> list[No
     return sorted(notices, key=lambda notice: notice.time)
 
 
-def _from_incident(path: Path) -> Notice:
+def _from_incident(path: Path) -> list[Notice]:
+    """As it was noticed first, and, if it came back, as it was noticed last: what it says, and its stacks, are of that time."""
     report = read_json(path)
     missing = {int(rank): str(why) for rank, why in ((report.get("stacks") or {}).get("missing") or {}).items()}
     beyond = {f"rank_{rank:05d}.txt" for rank in missing}  # their files say why there is none
     files = (path.parent / "stacks").glob("rank_*.txt")
     stacks = [file for file in files if file.name not in beyond and file.stat().st_size]
     last = max((file.stat().st_mtime for file in stacks), default=None)
-    notice = _from_finding(report["finding"], float(report["noticed"]), "incident")
-    return Notice(
-        **(
-            vars(notice)
-            | {
-                "stacks": len(stacks),
-                "missing": tuple(sorted(missing.items())),
-                "stacks_s": round(last - notice.time, 3) if last is not None else None,
-            }
-        )
-    )
+    times = [float(each) for each in (report["noticed"], report.get("returned")) if each is not None]
+    *before, latest = (_from_finding(report["finding"], each, "incident") for each in times)
+    stacks_s = round(last - latest.time, 3) if last is not None else None
+    return [*before, replace(latest, stacks=len(stacks), missing=tuple(sorted(missing.items())), stacks_s=stacks_s)]
 
 
 def _from_finding(finding: Mapping[str, Any], time: float, by: str) -> Notice:
