@@ -27,12 +27,13 @@ class Accusation:
 def find_behind(standings: Sequence[Standing]) -> list[Standing]:
     """The ranks that are furthest behind; all of them, where all are in one place.
 
-    `step` is no place: who is in it may be waiting for somebody who evaluates or saves alone, and counts as further on.
+    `step` is no place. Who is in it may be waiting for somebody who evaluates or saves alone, and counts as further on; or does that
+    itself before the data of the step that comes, where the others wait for it.
     """
     last = min(standing.place for standing in standings)
     behind = [standing for standing in standings if standing.place == last]
     if any(standing.phase != UNDECLARED for standing in behind):
-        return behind
+        return [each for each in standings if each in behind or (each.phase, each.step) == (UNDECLARED, last[0])]
     return [each for each in standings if each in behind or each.phase in RARE | NEVER_LEARNED]
 
 

@@ -38,6 +38,9 @@ NEVER_LEARNED = frozenset({"start", "compile", "profile", "end"})
 RARE = frozenset({"evaluate", "check", "log", "checkpoint", "snapshot"})
 """phases between steps, of which a run may have seen only one or two"""
 
+PATIENCE: Mapping[str, float] = MappingProxyType({**dict.fromkeys(RARE, 0.25), "data": 0.1})
+"""Of the limit without history, before a policy acts on a phase that may take much longer for once in a healthy run: a full test after
+quick evaluations, a save that meets a slow disk, an epoch that opens its data anew."""
 
 STEP_PHASES = ("data", "forward", "backward", "optimizer", "step")
 """phases of a step: they come so often that nothing about the next one is new"""

@@ -44,6 +44,8 @@ class _Track:
     """since when it has been seen stopped, and its CPU time then"""
     is_excused: bool = False
     """somebody was stopped while it was where it is: how long that took says nothing about the pace"""
+    is_told: bool = False
+    """where it is, it was said to have stalled"""
     gone: float | None = None
     """since when it has been seen gone"""
 
@@ -113,7 +115,10 @@ class Liveness:
             if track.pulse is not None and not track.is_excused:
                 stood_s = max(0.0, track.stood - track.moved)
                 self.pace.learn(track.pulse, pulse, sight.monotonic - track.moved, stood_s)
-            track.pulse, track.moved, track.cpu_s, track.is_excused = pulse, sight.monotonic, None, False
+                if track.is_told:
+                    self.pace.forgive(track.pulse.phase, stood_s)
+            track.pulse, track.moved, track.cpu_s = pulse, sight.monotonic, None
+            track.is_excused = track.is_told = False
             has_moved = True
         else:
             track.stood = sight.monotonic
@@ -171,7 +176,10 @@ class Liveness:
         longest = max(behind, key=lambda standing: self.pace.limit(standing.phase))
         limit_s = self.pace.limit(longest.phase)
         if self._is_over(held_s, limit_s):
-            return [_report_stall(standings, behind, sight, self.pace.explain_limit(longest.phase), limit_s)]
+            for standing in behind:
+                self._tracks[standing.rank].is_told = True
+            act_s = max(self.pace.act_limit(standing.phase) for standing in behind)
+            return [_report_stall(standings, behind, sight, self.pace.explain_limit(longest.phase), limit_s, act_s)]
         if self._is_over(held_s, max(self.pace.notice_limit(standing.phase) for standing in behind)):
             return [_report_pause(behind, held_s, limit_s, sight)]
         return []
@@ -185,7 +193,7 @@ class Liveness:
 
 
 def _report_stall(
-    standings: list[Standing], behind: list[Standing], sight: Sight, limit: str, limit_s: float
+    standings: list[Standing], behind: list[Standing], sight: Sight, limit: str, limit_s: float, act_s: float
 ) -> Finding:
     accused = accuse(standings)
     held_s = min(standing.held_s for standing in behind)
@@ -211,7 +219,7 @@ def _report_stall(
         step=shown.step,
         since=shown.pulse.since if shown.pulse is not None else sight.time - shown.held_s,
         witnesses=accused.witnesses,
-        numbers={"held_s": held_s, "limit_s": limit_s},
+        numbers={"held_s": held_s, "limit_s": limit_s, "act_s": act_s},
     )
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter, deque
 from dataclasses import dataclass, field
 
-from paceline.diagnose.limits import EARLY, NEVER_LEARNED, RARE, UNDECLARED, Limits
+from paceline.diagnose.limits import EARLY, NEVER_LEARNED, PATIENCE, RARE, UNDECLARED, Limits
 from paceline.diagnose.pauses import Pauses
 from paceline.telemetry.pulse import Pulse
 
@@ -17,6 +17,8 @@ _KEPT = 512
 """durations of a phase, the longest at each of the newest looks; of fewer than a hundred the 99th percentile is the longest"""
 _KNOWN, _SURE = 3, 5
 """visits of a rare phase from which on its longest duration counts at all, and is trusted as it is"""
+_AGAIN = 2.0
+"""times the longest that was called a stall and ended by itself, before the next one is"""
 
 
 @dataclass
@@ -41,6 +43,8 @@ class Pace:
         self._limits = limits
         self._histories: dict[str, _History] = {}
         self._pauses = Pauses(limits)
+        self._ended: dict[str, float] = {}
+        """phase -> the longest that was called a stall, and was none"""
 
     def learn(self, before: Pulse, now: Pulse, held_s: float, stood_s: float = 0.0) -> None:
         """From two readings of one rank. `held_s`: how long after the first the second was taken; `stood_s`: for how long of that the rank
@@ -58,6 +62,14 @@ class Pace:
             if spent > 0:
                 # The mean over the steps between: a lower bound of the longest, and near it where steps are long enough to matter.
                 self._add(phase, now.rank, spent if phase in RARE else spent / steps)
+
+    def forgive(self, phase: str, stood_s: float) -> None:
+        """A rank that was said to have stalled went on by itself: the next such pause, of the next epoch say, is expected.
+
+        The 99th percentile cannot know: it forgets what is rare, and a look after it sees the pause spread over many steps.
+        """
+        if phase != UNDECLARED:
+            self._ended[phase] = max(self._ended.get(phase, 0.0), stood_s)
 
     def end_look(self) -> None:
         """All ranks have been looked at. One duration for all of them: else many ranks would forget in seconds what a few remember."""
@@ -79,18 +91,29 @@ class Pace:
     def limit(self, phase: str) -> float:
         """Seconds after which a rank that is still in this phase has stalled."""
         usual_s = self._usual_s(phase)
-        return self._pauses.limit_s(usual_s) if phase == UNDECLARED else usual_s
+        return self._pauses.limit_s(usual_s) if phase == UNDECLARED else max(usual_s, self._expected_s(phase))
+
+    def act_limit(self, phase: str) -> float:
+        """Seconds after which a policy may act on it: to be told of a stall in vain is cheap, to be killed is not."""
+        return max(self.limit(phase), PATIENCE.get(phase, 0.0) * self._limits.without_history(phase))
 
     def notice_limit(self, phase: str) -> float:
         """Seconds after which it is worth a word: earlier than that where a pause may be anything."""
         usual_s = self._usual_s(phase)
-        return self._pauses.notice_s(usual_s) if phase == UNDECLARED else usual_s
+        return self._pauses.notice_s(usual_s) if phase == UNDECLARED else max(usual_s, self._expected_s(phase))
 
     def explain_limit(self, phase: str) -> str:
         """Where the limit comes from, for a person."""
+        act_s = self.act_limit(phase)
+        patience = f"; a policy acts after {act_s:.3g} s" if act_s > self.limit(phase) else ""
+        return self._explain_source(phase) + patience
+
+    def _explain_source(self, phase: str) -> str:
         limit, p99 = self.limit(phase), self.p99(phase)
         if p99 is None:
             return f"{limit:.0f} s, for a first {phase}"
+        if phase in self._ended and limit == self._expected_s(phase):
+            return f"{limit:.3g} s, {_AGAIN:.3g} × the longest {phase} that ended by itself"
         if phase == UNDECLARED or not self._is_known(phase) or limit <= self._floor_s:
             return f"{limit:.3g} s; 99 % of {phase} take less than {p99:.3g} s"
         return f"{limit:.3g} s, {limit / p99:.3g} × the 99th percentile of {phase}, {p99:.3g} s"
@@ -102,6 +125,9 @@ class Pace:
             return first
         learned = max(self._floor_s, self._limits.stall_factor * p99 * self._caution(phase))
         return learned if self._is_known(phase) else max(first, learned)
+
+    def _expected_s(self, phase: str) -> float:
+        return _AGAIN * self._ended.get(phase, 0.0)
 
     @property
     def _floor_s(self) -> float:

@@ -161,9 +161,10 @@ class Supervisor:
         return self._over_s(incident, finding) >= self.settings.stall_floor_s
 
     def _over_s(self, incident: Incident, finding: Finding) -> float:
-        """For how long it has been wrong: of a stall beyond its limit, which it is told before; of all else, since it was noticed."""
+        """For how long it has been wrong: of a stall beyond its limit, which it is told before, or beyond that of a policy, where the
+        phase has one; of all else, since it was noticed."""
         if finding.kind == "stall":
-            return finding.numbers["held_s"] - finding.numbers["limit_s"]
+            return finding.numbers["held_s"] - finding.numbers.get("act_s", finding.numbers["limit_s"])
         assert self.sight is not None
         return self.sight.monotonic - incident.sight.monotonic
 

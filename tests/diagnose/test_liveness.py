@@ -405,3 +405,63 @@ def test_whoever_waits_for_a_rank_that_evaluates_alone_is_not_hung(phase: str, p
     run.move(0, 81 if place[1] == "step" else 80, phase)
     run.move(1, *place)
     assert pause(run, liveness, 200) == []
+
+
+def evaluate(run: Made, liveness: Liveness, times: int, seconds: float) -> list[Finding]:
+    """Each after some steps, and seen as `paceline watch` sees it."""
+    found = []
+    for _ in range(times):
+        found += run.train(20, liveness, 0.05)
+        run.everybody(run.pulses[0].step, "evaluate")  # type: ignore[union-attr]
+        found += pause(run, liveness, seconds)
+    return found
+
+
+def test_a_full_test_after_quick_evaluations_is_noticed_and_a_policy_leaves_it_alone() -> None:
+    run, liveness = started(1)
+    assert evaluate(run, liveness, 6, 0.5) == []
+    found = evaluate(run, liveness, 1, 25)
+    assert {(each.kind, each.severity) for each in found} == {("stall", "critical")}
+    assert found[0].numbers["held_s"] <= 4.25
+    assert found[0].numbers["act_s"] == 300, "a quarter of supervise.evaluate_limit_s"
+    assert "99 % of evaluate take less than 0.5 s; a policy acts after 300 s)" in found[0].what
+    run.train(1, liveness, 0.05)
+    assert liveness.pace.act_limit("forward") == liveness.pace.limit("forward") == 4.25, "a hang in a step is one"
+    assert liveness.pace.act_limit("data") == 30, "an epoch may open its data anew"
+
+
+def test_a_pause_that_was_called_a_stall_and_ended_is_expected_the_next_time() -> None:
+    """Seven seconds in data with every epoch, while its loaders start."""
+    run, liveness = started(2, steps=200, step_s=0.014)
+
+    def begin_epoch(seconds: float = 7) -> list[Finding]:
+        run.everybody(run.pulses[0].step + 1, "data")  # type: ignore[union-attr]
+        assert pause(run, liveness, 1) == []
+        run.move(0, run.pulses[0].step, "backward")  # type: ignore[union-attr]
+        return pause(run, liveness, seconds - 1) + run.train(200, liveness, 0.014)
+
+    assert {each.kind for each in begin_epoch()} == {"stall"}
+    assert [begin_epoch() for _ in range(4)] == [[]] * 4
+    assert liveness.pace.limit("backward") == 4.25, "who waited for it says nothing"
+    (found, *_) = begin_epoch(20)
+    assert 13 <= found.numbers["held_s"] <= 14
+    assert "(told within its limit: 13.5 s, 2 × the longest data that ended by itself; a policy acts after 30 s)" in found.what
+
+
+def test_whoever_waits_in_data_for_a_rank_that_does_not_say_what_it_does_is_not_hung() -> None:
+    """Rank 0 saves undeclared after a step, and the other waits for its batch: `step` may be before `data`."""
+    run, liveness = started(2)
+    for step in range(21, 40):
+        run.everybody(step, "step")
+        assert liveness.see(run.sight()) == []
+        run.wait(0.05)
+        run.everybody(step, "data")
+        assert liveness.see(run.sight()) == []
+        run.wait(0.01)
+    run.move(0, 40, "step")
+    run.move(1, 40, "data")
+    found = pause(run, liveness, 590)
+    assert {(each.kind, each.severity) for each in found} == {("slow", "note")}
+    run.move(0, 41, "step")  # another step is another place
+    (found,), _ = run.watch(liveness, 30)
+    assert (found.kind, found.rank, found.phase) == ("stall", 1, "data")

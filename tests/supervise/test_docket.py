@@ -41,8 +41,8 @@ class Stage:
         return read_run(self.run.layout.root).events_of("incident")
 
 
-def stall(rank: int, held_s: float = 5.0) -> Finding:
-    numbers = {"held_s": held_s, "limit_s": 5.0}
+def stall(rank: int, held_s: float = 5.0, **numbers: float) -> Finding:
+    numbers = {"held_s": held_s, "limit_s": 5.0, **numbers}
     return Finding("stall", f"rank {rank} stands still", "look", severity="critical", rank=rank, numbers=numbers)
 
 
@@ -123,3 +123,15 @@ def test_the_next_supervisor_reopens_what_had_ended(stage) -> None:
     (report,) = second.reports()
     assert (report["times"], report["ended"]) == (3, None)
     assert report["stacks"]["taken_s"] is not None
+
+
+@pytest.mark.timeout(60)
+def test_a_policy_waits_for_the_limit_that_is_its_own(stage) -> None:
+    """An evaluation that is noticed after seconds may be a full test: it is told of, and killed much later."""
+    played = stage(settings=Settings(policy="halt", stall_floor_s=1.0))
+    for held_s in (5.0, 7.0, 30.9):
+        played.play(stall(0, held_s, act_s=30.0))
+    assert [report["action"] for report in played.reports()] == ["none"]
+    played.play(stall(0, 31.0, act_s=30.0))
+    assert [report["action"] for report in played.reports()] == ["killed"]
+    assert played.run.processes[0].wait(10) == -9
