@@ -5,6 +5,7 @@ examine_run(read_run(Path("runs/a")))   -> findings, the most likely cause first
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -24,13 +25,14 @@ from paceline.diagnose.sight import Sight
 from paceline.diagnose.signatures import match_messages
 from paceline.diagnose.sources import reads_logs
 from paceline.diagnose.unowned import has_living, report_unowned
-from paceline.files import read_last_records
+from paceline.files import read_json, read_last_records
 from paceline.telemetry.reader import Run
 
 _TAIL_BYTES = 1 << 19
 """of each log: what ended a run is near its end"""
 _MOST_LOGS = 256
-_MOMENTARY = ("stall", "stopped", "slow", "dead_rank", "dead_host")
+_DEATHS = ("dead_rank", "dead_host")
+_MOMENTARY = ("stall", "stopped", "slow", *_DEATHS)
 """what was true at a moment, and need not be any more"""
 _OF_A_KILL = ("sigkill", "RankLostError", "killed", "peer_gone")
 """causes that follow from the end that a supervisor gave to an attempt"""
@@ -45,10 +47,12 @@ def examine_run(
     is_running = run.run.state == "running"
     holding = _look(sights, limits)
     found = [*judge_failures(attempt, run.events), *holding]
-    unowned = report_unowned(run, sights, is_owned) if is_running and not is_owned else None
+    is_halted = attempt is not None and any(_has_killed(event) for event in _incidents(run, attempt.attempt))
+    unowned = report_unowned(run, sights, is_owned, is_halted=is_halted) if is_running and not is_owned else None
     found += [unowned] if unowned is not None else []
-    if attempt is not None and any(_has_killed(event) for event in _incidents(run, attempt.attempt)):
-        found = [finding for finding in found if finding.cause not in _OF_A_KILL]
+    if is_halted:
+        is_victim = {id(finding) for finding in holding if finding.kind in _DEATHS}
+        found = [finding for finding in found if finding.cause not in _OF_A_KILL and id(finding) not in is_victim]
         messages = [finding for finding in _read_messages(run) if finding.cause not in _OF_A_KILL]
     else:
         messages = _read_messages(run)
@@ -82,20 +86,21 @@ def _look(sights: Sequence[Sight], limits: Limits) -> list[Finding]:
 def _recall(run: Run, seen: Sequence[Finding] | None) -> list[Finding]:
     """What a supervisor found while the last attempt ran; `seen`: what holds now, of a run that was looked at."""
     attempt = run.run.attempts[-1].attempt if run.run.attempts else None
-    latest: dict[tuple[str, int | None], Finding] = {}
+    latest: dict[tuple[str, int | None], tuple[Finding, dict[str, Any]]] = {}
     for event in run.events:
         if event.get("kind") not in ("incident", "finding") or event.get("attempt") != attempt:
             continue
         finding = finding_from_record(event.get("finding"))
         if finding is not None:
             place = f"; its stacks and beats: incidents/{event['incident']}" if event.get("incident") else ""
-            latest[finding.subject] = replace(finding, do=finding.do + place)
+            latest[finding.subject] = replace(finding, do=finding.do + place), event
     has_gone_on = run.run.state in ("finished", "stopped")
     holding = {finding.subject for finding in seen or ()}
+    stands_still = any(finding.kind in _MOMENTARY and finding.severity == "critical" for finding in seen or ())
     recalled = []
-    for finding in latest.values():
-        is_over = has_gone_on or (seen is not None and finding.subject not in holding)
-        if is_over and finding.kind in _MOMENTARY:
+    for finding, event in latest.values():
+        goes_on = seen is not None and finding.subject not in holding and (not stands_still or _has_ended(run, event))
+        if (has_gone_on or goes_on) and finding.kind in _MOMENTARY and not _has_killed(event):
             finding = replace(finding, severity="note", what=f"{finding.what}; the run went on afterwards")
         recalled.append(finding)
     return recalled
@@ -108,6 +113,14 @@ def _incidents(run: Run, attempt: int) -> list[dict[str, Any]]:
 
 def _has_killed(event: dict[str, Any]) -> bool:
     return event.get("action") in ("killed", "restarted")
+
+
+def _has_ended(run: Run, event: dict[str, Any]) -> bool:
+    """Whether a supervisor saw the end of it; a finding that is no incident has none."""
+    report = None
+    with contextlib.suppress(OSError, ValueError, RecursionError):
+        report = read_json(run.layout.incidents / str(event.get("incident")) / "report.json")
+    return isinstance(report, dict) and report.get("ended") is not None
 
 
 def _recall_earlier(run: Run) -> list[Finding]:

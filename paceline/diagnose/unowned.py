@@ -24,8 +24,10 @@ def has_living(sights: Sequence[Sight]) -> bool:
     return any(process is not None and process.state not in GONE for process in processes)
 
 
-def report_unowned(run: Run, sights: Sequence[Sight], is_owned: bool | None) -> Finding | None:
-    """`is_owned`: whether somebody holds the lock of this directory; None: it cannot be told."""
+def report_unowned(
+    run: Run, sights: Sequence[Sight], is_owned: bool | None, *, is_halted: bool = False
+) -> Finding | None:
+    """`is_owned`: whether somebody holds the lock of this directory; None: it cannot be told. `is_halted`: a supervisor ended it."""
     here, there = socket.gethostname(), _read_host(run)
     if has_living(sights):
         if is_owned is not False:
@@ -35,7 +37,7 @@ def report_unowned(run: Run, sights: Sequence[Sight], is_owned: bool | None) -> 
         return _report_unseen("its ranks run on this host, and hold no lock of this directory", "where it runs")
     if there is not None and there != here:
         return _report_unseen(f"it ran on {there}, and this is {here}", f"on {there}")
-    return _report_abandoned(run) if is_owned is False else None
+    return _report_abandoned(run, is_halted=is_halted) if is_owned is False else None
 
 
 def _read_host(run: Run) -> str | None:
@@ -70,16 +72,19 @@ def _report_orphans(run: Run) -> Finding:
     )
 
 
-def _report_abandoned(run: Run) -> Finding:
+def _report_abandoned(run: Run, *, is_halted: bool) -> Finding:
     attempt = run.run.attempts[-1] if run.run.attempts else None
     again = f"with the same command, it goes on from its last checkpoint: paceline train … --out {run.layout.root}"
     if run.run.recipe == SDK_RECIPE:
         again = "as you did before; it goes on from where your own checkpoints are"
+    how = f"{_owner(run)} ended without a word, so it was killed, or its host went down"
+    if is_halted:
+        how = "a supervisor ended its ranks, and was gone itself before it could write that into run.json"
     return Finding(
         "message",
-        f"nobody runs this run any more: {_owner(run)} ended without a word, so it was killed, or its host went down",
+        f"nobody runs this run any more: {how}",
         f"start it again {again}",
-        severity="critical",
+        severity="warning" if is_halted else "critical",  # why it was ended comes first
         cause=ABANDONED,
         step=attempt.step if attempt is not None else None,
         witnesses=(Witness("process", True, "the lock of its owner is free, and run.json still says running"),),

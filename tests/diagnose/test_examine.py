@@ -152,6 +152,42 @@ def test_what_a_supervisor_noted_is_recalled_with_its_incident(tmp_path: Path) -
     assert (found.severity, found.what) == ("note", "it stood still; the run went on afterwards")
 
 
+def test_while_a_rank_is_stopped_nothing_went_on(tmp_path: Path) -> None:
+    slow = replace(STALL, kind="slow", severity="note", rank=0, what="steps became slow")
+    events = [("finding", {"finding": slow.to_record()}), ("incident", INCIDENT | {"action": "none"})]
+    layout = write_run(tmp_path, events=events)
+    run = Made(2)
+    run.train(20, None, 0.05)
+    run.become(1, "stopped")
+    first = run.sight()
+    run.wait(2)
+    what = {each.kind: each.what for each in examine(tmp_path, first, run.sight())}
+    assert list(what) == ["stopped", "stall", "slow"]
+    assert not any("went on" in each for each in what.values())
+    report = layout.incidents / INCIDENT["incident"] / "report.json"
+    report.parent.mkdir(parents=True)
+    for ended in (None, 12.0):
+        write_json(report, {"ended": ended})
+        what = {each.kind: each.what for each in examine(tmp_path, first, run.sight())}
+        assert ("went on" in what["stall"]) == (ended is not None), "that one was over before"
+
+
+def test_a_halt_that_nobody_lived_to_write_down_is_told_as_a_halt(tmp_path: Path) -> None:
+    """The supervisor was killed with its ranks: run.json says running, report.json of the incident has no end."""
+    events = [("incident", INCIDENT | {"action": "none"}), ("incident", INCIDENT | {"action": "killed"})]
+    write_run(tmp_path, events=events)
+    run = Made(2)
+    run.train(20, None, 0.05)
+    first = run.sight()
+    for rank in (0, 1):
+        run.become(rank, "gone")
+    run.wait(1)
+    stall, abandoned = examine(tmp_path, first, run.sight(), is_owned=False)
+    assert (stall.kind, stall.severity, stall.what) == ("stall", "critical", STALL.what)
+    assert (abandoned.cause, abandoned.severity) == ("abandoned", "warning")
+    assert "a supervisor ended its ranks" in abandoned.what
+
+
 def begin_again(root: Path, state: str, reason: str = "") -> None:
     """A second attempt, and what it says of the logs that are there already."""
     layout = RunLayout(root)
