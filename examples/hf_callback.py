@@ -23,11 +23,12 @@ from paceline import start_run
 
 
 class PacelineCallback(TrainerCallback):
-    """Tells steps, evaluations, saves and the end of a Trainer; on every rank."""
+    """Tells steps, evaluations, saves and the end of a Trainer; on every rank. What it does before and after `train` is no part of the run."""
 
     def __init__(self, out: str | Path, config: dict[str, Any] | None = None) -> None:
         self._out, self._config = out, config
         self._phase, self._phase_name = contextlib.ExitStack(), ""
+        self._run: Any = None  # None: it does not train
 
     def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
         self._log_every = int(args.logging_steps)
@@ -76,7 +77,8 @@ class PacelineCallback(TrainerCallback):
     ) -> None:
         own = {name.removeprefix("eval_"): value for name, value in (metrics or {}).items() if name.startswith("eval_")}
         pace = ("runtime", "samples_per_second", "steps_per_second")
-        self._run.validation({name: own[name] for name in own if name not in pace}, step=state.global_step)
+        if self._run is not None:
+            self._run.validation({name: own[name] for name in own if name not in pace}, step=state.global_step)
         self._announce(control)
 
     def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
@@ -85,14 +87,16 @@ class PacelineCallback(TrainerCallback):
     def on_train_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
         self._enter("")
         self._step(state)
-        self._run.finish()
+        if self._run is not None:
+            self._run.finish()
+            self._run = None
 
     def _announce(self, control: TrainerControl) -> None:
         """What the Trainer does next: it logs, evaluates and saves, in this order, where its control says so."""
         self._enter("evaluate" if control.should_evaluate else "checkpoint" if control.should_save else "")
 
     def _enter(self, phase: str) -> None:
-        if phase != self._phase_name:
+        if self._run is not None and phase != self._phase_name:
             self._phase.close()
             self._phase_name = phase
             if phase:
@@ -109,7 +113,7 @@ class PacelineCallback(TrainerCallback):
         return bool(asked.item())
 
     def _step(self, state: TrainerState, loss: Any = None, lr: Any = None, grad_norm: Any = None) -> None:
-        if state.global_step > self._run.last_step:
+        if self._run is not None and state.global_step > self._run.last_step:
             self._run.step(
                 loss,
                 samples=self._samples,

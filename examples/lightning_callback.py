@@ -22,12 +22,17 @@ from paceline import start_run
 
 
 class PacelineCallback(Callback):
-    """Tells steps, evaluations, saves and the end of a Trainer; on every rank."""
+    """Tells steps, evaluations, saves and the end of a Trainer; on every rank. What it does before and after `fit` is no part of the run.
+
+    Between two batches no phase is declared: beside the loader all other callbacks, hooks and loggers have their turn there, and what
+    may be anything has more time than data before it counts as hung.
+    """
 
     def __init__(self, out: str | Path, config: dict[str, Any] | None = None) -> None:
         self._out, self._config = out, config
         self._phase = contextlib.ExitStack()
         self._samples = 0
+        self._run: Any = None  # None: it does not train
 
     def on_train_start(self, trainer: lightning.Trainer, pl_module: lightning.LightningModule) -> None:
         self._run = start_run(
@@ -39,7 +44,6 @@ class PacelineCallback(Callback):
             rank=trainer.global_rank,
             world_size=trainer.world_size,
         )
-        self._enter("data")
 
     def on_train_batch_start(
         self, trainer: lightning.Trainer, pl_module: lightning.LightningModule, batch: Any, batch_idx: int
@@ -67,32 +71,33 @@ class PacelineCallback(Callback):
             self._run.step(loss, samples=self._samples, step=trainer.global_step, epoch=epoch, lr=lr)
             self._samples = 0
             trainer.should_stop = self._should_stop(trainer, pl_module) or trainer.should_stop
-        self._enter("data")
 
     def on_validation_start(self, trainer: lightning.Trainer, pl_module: lightning.LightningModule) -> None:
-        if not trainer.sanity_checking:
-            self._enter("evaluate")
+        self._enter("evaluate")
 
     def on_validation_end(self, trainer: lightning.Trainer, pl_module: lightning.LightningModule) -> None:
-        if not trainer.sanity_checking:
+        self._phase.close()
+        if self._run is not None:
             self._run.validation(trainer.callback_metrics, step=trainer.global_step)
-            self._enter("data")
 
     def on_save_checkpoint(
         self, trainer: lightning.Trainer, pl_module: lightning.LightningModule, checkpoint: dict[str, Any]
     ) -> None:
-        if hasattr(self, "_run"):  # it is about to be written; whatever comes next ends the phase
-            self._enter("checkpoint")
+        self._enter("checkpoint")  # it is about to be written; whatever comes next ends the phase
 
     def on_train_end(self, trainer: lightning.Trainer, pl_module: lightning.LightningModule) -> None:
-        self._phase.close()
-        self._run.finish()
+        self._finish()
 
     def on_exception(
         self, trainer: lightning.Trainer, pl_module: lightning.LightningModule, exception: BaseException
     ) -> None:
-        if hasattr(self, "_run"):
-            self._run.finish(error=exception)
+        self._finish(error=exception)
+
+    def _finish(self, error: BaseException | None = None) -> None:
+        self._phase.close()
+        if self._run is not None:
+            self._run.finish(error=error)
+            self._run = None
 
     def _should_stop(self, trainer: lightning.Trainer, pl_module: lightning.LightningModule) -> bool:
         """The same on all ranks. On several hosts each sees the request at a step of its own: rank 0 decides, once per window."""
@@ -106,7 +111,8 @@ class PacelineCallback(Callback):
 
     def _enter(self, phase: str) -> None:
         self._phase.close()
-        self._phase.enter_context(self._run.phase(phase))
+        if self._run is not None:
+            self._phase.enter_context(self._run.phase(phase))
 
 
 class Classifier(lightning.LightningModule):

@@ -121,3 +121,39 @@ def test_a_trainer_of_others(tmp_path: Path, module: str, name: str, metric: str
     assert [row["step"] for row in found.validation] == [30, 60]
     assert found.validation[-1][metric] > found.validation[0][metric] > 0.6
     assert sorted(os.listdir(tmp_path)) == ["run"]
+
+
+EVALUATED = {
+    "transformers": """
+from hf_callback import *
+settings = TrainingArguments("saves", max_steps=20, logging_steps=10, save_strategy="no", report_to=[], disable_tqdm=True, use_cpu=True)
+trainer = Trainer(Classifier(), settings, train_dataset=Points(512, 1), eval_dataset=Points(64, 2), callbacks=[PacelineCallback("run")])
+trainer.evaluate(), trainer.train(), trainer.evaluate()
+""",
+    "lightning": """
+from lightning_callback import *
+class Other(Callback):
+    def on_train_batch_end(self, *_):
+        phases.add(callback._run._beat()["phase"])
+phases, callback, model = set(), PacelineCallback("run"), Classifier(0.01)
+quiet = dict(logger=False, enable_checkpointing=False, enable_progress_bar=False, enable_model_summary=False)
+trainer = lightning.Trainer(accelerator="cpu", max_steps=20, callbacks=[callback, Other()], **quiet)
+trainer.validate(model, generate(64, 2)), trainer.fit(model, generate(2048, 1), generate(64, 2)), trainer.validate(model, generate(64, 2))
+assert phases == {"step"}, f"whatever others do between batches is no data: {phases}"
+""",
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("module", EVALUATED)
+def test_an_evaluation_before_and_after_the_training_breaks_nothing(tmp_path: Path, module: str) -> None:
+    pytest.importorskip(module, reason=f"{module} is not installed; `pip install -e '.[examples]'` brings it")
+    (tmp_path / "main.py").write_text(EVALUATED[module])
+    environment = WITHOUT_GPU | {"PYTHONPATH": f"{ROOT}{os.pathsep}{EXAMPLES}", "HF_HUB_OFFLINE": "1"}
+    done = subprocess.run(
+        [sys.executable, "main.py"], capture_output=True, text=True, timeout=110, cwd=tmp_path, env=environment, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    found = read_run(tmp_path / "run")
+    assert (found.run.state, found.run.attempts[-1].step) == ("finished", 20)
+    assert [row for row in found.validation if row["step"] == 0] == []
