@@ -63,8 +63,8 @@ def _is_violent(process: ProcessSight | None) -> bool:
 def _report_ranks(standings: Sequence[Standing], world_size: int, since: float) -> Finding:
     first = standings[0]
     code = first.process.exit_code if first.process is not None else None
-    cause, how = _explain_exit(code)
     ranks = tuple(standing.rank for standing in standings)
+    cause, how = _explain_exit(code, is_one=len(ranks) == 1)
     return Finding(
         "dead_rank",
         f"{name_ranks(ranks)} of {world_size} {how}, in {first.where}",
@@ -97,13 +97,14 @@ def _report_host(host: str, standings: Sequence[Standing], since: float) -> Find
     )
 
 
-def _explain_exit(code: int | None) -> tuple[str, str]:
+def _explain_exit(code: int | None, *, is_one: bool) -> tuple[str, str]:
     if code is None:
-        return "gone", "has gone (its process is no longer there)"
+        gone = "has gone (its process is" if is_one else "have gone (their processes are"
+        return "gone", f"{gone} no longer there)"
     if code >= 0:
         return f"exit_{code}", f"ended with exit code {code}"
     try:
         name = signal.Signals(-code).name
     except ValueError:
         name = f"signal {-code}"
-    return name.lower(), f"was killed by {name}"
+    return name.lower(), f"{'was' if is_one else 'were'} killed by {name}"

@@ -43,8 +43,7 @@ def list_sources(run: Run) -> Sources:
         read += [name] if has_records else []
         damaged = len(find_damaged(path))
         if damaged:
-            lines = "1 line of it is" if damaged == 1 else f"{damaged} lines of it are"
-            gaps.append(f"{path.name}: {lines} damaged and left out")
+            gaps.append(f"{path.name}: {_count_lines(damaged)} damaged and left out")
         elif not has_records:
             gaps.append(f"there is nothing in {path.name}")
     world_size = run.run.attempts[-1].world_size if run.run.attempts else 0
@@ -52,6 +51,7 @@ def list_sources(run: Run) -> Sources:
     read += ["its heartbeats"] if beats else []
     if len(beats) < world_size and run.run.recipe != FOREIGN_RECIPE:  # somebody's script has none
         gaps.append(f"heartbeats are there of {len(beats)} of {'1 rank' if world_size == 1 else f'{world_size} ranks'}")
+    gaps += [gap for rank in range(world_size) if (gap := _find_gap(run.layout.heartbeat(rank)))]
     if reads_logs(run):
         logs = sorted(run.layout.launcher_log.parent.glob("*.log"))
         closed = [path for path in logs if not os.access(path, os.R_OK)]
@@ -59,3 +59,15 @@ def list_sources(run: Run) -> Sources:
         gaps += [f"logs/{path.name} may not be read" for path in closed]
         gaps += ["there is nothing in logs/"] if not logs else []
     return Sources(tuple(read), tuple(gaps))
+
+
+def _find_gap(path: Path) -> str | None:
+    """Of a rank's heartbeats."""
+    if not path.exists():
+        return None
+    damaged = len(find_damaged_records(path))
+    return f"heartbeat/{path.name}: {_count_lines(damaged)} damaged and left out" if damaged else None
+
+
+def _count_lines(number: int) -> str:
+    return "1 line of it is" if number == 1 else f"{number} lines of it are"

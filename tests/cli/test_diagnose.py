@@ -70,6 +70,8 @@ def test_what_was_read_is_named_and_what_was_not_said(tmp_path: Path, capsys: py
     assert "nothing found wrong, in its events, its metrics, its heartbeats and its logs\n" in text
     assert "missing or damaged" not in text
     layout.events.write_text(layout.events.read_text() + '{"kind": "torn')
+    with open(layout.heartbeat(0), "ab") as beat:
+        beat.write(b'{"v":1,"time":17\n\xff\x00\n')
     layout.metrics.unlink()
     layout.log(0).unlink()
     assert run_command(["diagnose", str(tmp_path), "--json"]) == 0
@@ -78,6 +80,7 @@ def test_what_was_read_is_named_and_what_was_not_said(tmp_path: Path, capsys: py
     gaps = [
         "events.jsonl: 1 line of it is damaged and left out",
         "there is no metrics.csv",
+        "heartbeat/rank_00000.jsonl: 2 lines of it are damaged and left out",
         "there is nothing in logs/",
     ]
     assert told["gaps"] == gaps

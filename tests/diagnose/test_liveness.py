@@ -219,6 +219,17 @@ def test_of_ranks_that_died_together_the_killed_one_is_the_cause() -> None:
     assert found[0].cause == "sigsegv"
 
 
+@pytest.mark.parametrize(
+    ("code", "how"), [(None, "have gone (their processes are no longer there)"), (-9, "were killed by SIGKILL")]
+)
+def test_several_that_died_are_several(code: int | None, how: str) -> None:
+    run, liveness = started(2)
+    for rank in (0, 1):
+        run.become(rank, "gone", exit_code=code)
+    (found,), _ = run.watch(liveness, 30)
+    assert found.what.startswith(f"ranks 0 and 1 of 2 {how}, in ")
+
+
 def test_a_host_whose_ranks_have_all_gone_is_one_finding() -> None:
     run, liveness = Made(4, ("a", "b")), Liveness(Limits())
     run.train(5, liveness, 0.05)
@@ -445,7 +456,10 @@ def test_a_pause_that_was_called_a_stall_and_ended_is_expected_the_next_time() -
     assert liveness.pace.limit("backward") == 4.25, "who waited for it says nothing"
     (found, *_) = begin_epoch(20)
     assert 13 <= found.numbers["held_s"] <= 14
-    assert "(told within its limit: 13.5 s, 2 × the longest data that ended by itself; a policy acts after 30 s)" in found.what
+    assert (
+        "(told within its limit: 13.5 s, 2 × the longest data that ended by itself; a policy acts after 30 s)"
+        in found.what
+    )
 
 
 def test_whoever_waits_in_data_for_a_rank_that_does_not_say_what_it_does_is_not_hung() -> None:

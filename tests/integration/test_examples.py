@@ -151,7 +151,13 @@ def test_an_evaluation_before_and_after_the_training_breaks_nothing(tmp_path: Pa
     (tmp_path / "main.py").write_text(EVALUATED[module])
     environment = WITHOUT_GPU | {"PYTHONPATH": f"{ROOT}{os.pathsep}{EXAMPLES}", "HF_HUB_OFFLINE": "1"}
     done = subprocess.run(
-        [sys.executable, "main.py"], capture_output=True, text=True, timeout=110, cwd=tmp_path, env=environment, check=False
+        [sys.executable, "main.py"],
+        capture_output=True,
+        text=True,
+        timeout=110,
+        cwd=tmp_path,
+        env=environment,
+        check=False,
     )
     assert done.returncode == 0, done.stderr
     found = read_run(tmp_path / "run")
