@@ -17,6 +17,7 @@ from types import TracebackType
 from typing import Any
 
 from paceline.diagnose.advice import fit_keys
+from paceline.diagnose.finding import finding_from_record
 from paceline.errors import UsageError
 from paceline.files import is_locked
 from paceline.supervise.glance import Glances
@@ -25,7 +26,7 @@ from paceline.supervise.supervisor import LOOK_EVERY_S, Supervisor
 from paceline.supervise.turn import Turn
 from paceline.supervise.watching import Watch, build_watch
 from paceline.telemetry.follow import Follower
-from paceline.telemetry.layout import RunLayout
+from paceline.telemetry.layout import SCHEMA, RunLayout
 from paceline.telemetry.ownership import unannounced_end
 from paceline.telemetry.policy_request import PolicyWish
 from paceline.telemetry.reader import read_run
@@ -177,21 +178,23 @@ class Attendance:
 
     def _read_events(self) -> None:
         for event in self._events.records():
-            if event.get("kind") not in ("incident", "finding") or not isinstance(event.get("finding"), dict):
+            is_ours = event.get("v") == SCHEMA and event.get("attempt") == self._attempt.attempt
+            if not is_ours or event.get("kind") not in ("incident", "finding"):
                 continue
-            finding = event["finding"]
-            self._is_new((finding.get("kind"), finding.get("rank")))
-            where = f"; see {event['place']}/report.md" if event.get("place") else ""
+            finding, place = finding_from_record(event.get("finding")), event.get("place") or ""
+            if finding is None or not isinstance(finding.what, str) or not isinstance(place, str):
+                continue  # what another version, or anybody else, wrote may be anything
+            self._is_new(finding.subject)
             action = event.get("action") or "none"
             if action == "none":
-                self._lines.append(f"{finding.get('kind')}: {finding.get('what')}{where}")
+                where = f"; see {place}/report.md" if place else ""
+                self._lines.append(f"{finding.kind}: {finding.what}{where}")
                 continue
-            self._lines.append(f"{action}: {event.get('place')}")
+            self._lines.append(f"{action}: {place}")
             again = "start the same command again: it goes on from the newest checkpoint"
             if self._run.recipe == SDK_RECIPE:
                 again = "start it again as you did: it goes on from where your own checkpoints are"
-            do = f"read {event.get('place')}/report.md, then {again}"
-            self.halted = (str(finding.get("what")), str(event.get("place")), do)
+            self.halted = (finding.what, place, f"read {place}/report.md, then {again}")
 
     def _look_at_run(self) -> None:
         """Whether it goes on, as the same attempt or another."""
