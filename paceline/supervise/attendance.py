@@ -97,11 +97,13 @@ class Attendance:
             self._supervisor.poll()
             sight, findings = self._supervisor.sight, self._supervisor.findings
             assert sight is not None
+            watch = self._supervisor.watch
         else:
             assert self._watch is not None
-            sight, found = self._watch.look()
+            watch = self._watch
+            sight, found = watch.look()
             findings = [fit_keys(finding, self._run.recipe) for finding in found]
-        self.glance = self._glances.take(sight, findings) | {"is_supervised": self._is_supervised}
+        self.glance = self._glances.take(sight, findings, watch.told_step) | {"is_supervised": self._is_supervised}
         self._read_events()
         if not self._is_supervised:  # nobody writes down what is found
             for finding in findings:

@@ -93,6 +93,10 @@ class OutsideWatch:
     def processes(self) -> dict[int, HeldProcess]:
         return self.eye.processes
 
+    @property
+    def told_step(self) -> int | None:
+        return self.eye.step
+
     def kill(self) -> list[int]:
         return self.eye.kill()
 
