@@ -10,6 +10,7 @@ A run needs one supervisor: who comes second shows, and what it wishes for it as
 from __future__ import annotations
 
 import contextlib
+import errno
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -80,6 +81,8 @@ class Attendance:
         self._said: dict[tuple[object, object], float] = {}
         """what was found, and when it was last said"""
         self._wish: PolicyWish | None = None
+        self._refusal = ""
+        """why its supervisor could not be asked"""
         self._ended_at: float | None = None
         self._asked = time.monotonic()
         self._enter_attempt(run.attempts[-1])
@@ -143,9 +146,10 @@ class Attendance:
         self._watch = build_watch(self._layout, self._run, attempt, settings)
         self._is_supervised = self._turn.is_taken
         self.notes += self._turn.describe(self._run, attempt, is_glance=self._is_glance)
-        if self._wants_halt:
-            self._wish = self._ask_to_halt(attempt)
-            self.notes.append("asked its supervisor to halt the run when it stands still, as long as this goes on")
+        if self._wants_halt and not self._ask_to_halt(attempt):
+            self.notes.append(
+                f"cannot ask its supervisor to halt this run ({self._refusal}): this one shows, and asks again"
+            )
 
     def _change_attempt(self, attempt: Attempt) -> None:
         self._leave_attempt(is_new_attempt=attempt.attempt != self._attempt.attempt)
@@ -153,12 +157,18 @@ class Attendance:
         self._enter_attempt(attempt)
         self._lines += self.notes[known:]
 
-    def _ask_to_halt(self, attempt: Attempt) -> PolicyWish:
+    def _ask_to_halt(self, attempt: Attempt) -> bool:
+        """False: it cannot be written at this moment, as on a full disk. Refuses where it never can."""
         try:
-            return PolicyWish(self._layout.policy_requests, attempt.attempt, "halt", "paceline watch")
+            self._wish = PolicyWish(self._layout.policy_requests, attempt.attempt, "halt", "paceline watch")
         except OSError as error:
-            what = f"cannot ask its supervisor to halt this run ({error.strerror or error})"
+            self._refusal = error.strerror or str(error)
+            if error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS):
+                return False
+            what = f"cannot ask its supervisor to halt this run ({self._refusal})"
             raise UsageError(what, str(self._layout.policy_requests), "use the account that started the run") from error
+        self.notes.append("asked its supervisor to halt the run when it stands still, as long as this goes on")
+        return True
 
     def _leave_attempt(self, *, is_new_attempt: bool = False) -> None:
         for held in (self._supervisor, self._watch):
@@ -214,6 +224,8 @@ class Attendance:
                     self._change_attempt(self._attempt)  # who supervised it has gone
                 elif self._supervisor is None:
                     self._is_supervised = self._turn.is_taken
+                    if self._wants_halt and self._wish is None and self._ask_to_halt(self._attempt):
+                        self._lines.append(self.notes[-1])
             else:
                 self._ended_at = self._ended_at or time.monotonic()
                 is_over = run.state in ("finished", "stopped") or (self.halted is not None and not owned)
