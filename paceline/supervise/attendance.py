@@ -10,6 +10,7 @@ A run needs one supervisor: who comes second shows, and what it wishes for it as
 from __future__ import annotations
 
 import contextlib
+import errno
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -17,6 +18,7 @@ from types import TracebackType
 from typing import Any
 
 from paceline.diagnose.advice import fit_keys
+from paceline.diagnose.finding import finding_from_record
 from paceline.errors import UsageError
 from paceline.files import is_locked
 from paceline.supervise.glance import Glances
@@ -25,7 +27,7 @@ from paceline.supervise.supervisor import LOOK_EVERY_S, Supervisor
 from paceline.supervise.turn import Turn
 from paceline.supervise.watching import Watch, build_watch
 from paceline.telemetry.follow import Follower
-from paceline.telemetry.layout import RunLayout
+from paceline.telemetry.layout import SCHEMA, RunLayout
 from paceline.telemetry.ownership import unannounced_end
 from paceline.telemetry.policy_request import PolicyWish
 from paceline.telemetry.reader import read_run
@@ -79,6 +81,8 @@ class Attendance:
         self._said: dict[tuple[object, object], float] = {}
         """what was found, and when it was last said"""
         self._wish: PolicyWish | None = None
+        self._refusal = ""
+        """why its supervisor could not be asked"""
         self._ended_at: float | None = None
         self._asked = time.monotonic()
         self._enter_attempt(run.attempts[-1])
@@ -96,11 +100,13 @@ class Attendance:
             self._supervisor.poll()
             sight, findings = self._supervisor.sight, self._supervisor.findings
             assert sight is not None
+            watch = self._supervisor.watch
         else:
             assert self._watch is not None
-            sight, found = self._watch.look()
+            watch = self._watch
+            sight, found = watch.look()
             findings = [fit_keys(finding, self._run.recipe) for finding in found]
-        self.glance = self._glances.take(sight, findings) | {"is_supervised": self._is_supervised}
+        self.glance = self._glances.take(sight, findings, watch.told_step) | {"is_supervised": self._is_supervised}
         self._read_events()
         if not self._is_supervised:  # nobody writes down what is found
             for finding in findings:
@@ -140,9 +146,10 @@ class Attendance:
         self._watch = build_watch(self._layout, self._run, attempt, settings)
         self._is_supervised = self._turn.is_taken
         self.notes += self._turn.describe(self._run, attempt, is_glance=self._is_glance)
-        if self._wants_halt:
-            self._wish = self._ask_to_halt(attempt)
-            self.notes.append("asked its supervisor to halt the run when it stands still, as long as this goes on")
+        if self._wants_halt and not self._ask_to_halt(attempt):
+            self.notes.append(
+                f"cannot ask its supervisor to halt this run ({self._refusal}): this one shows, and asks again"
+            )
 
     def _change_attempt(self, attempt: Attempt) -> None:
         self._leave_attempt(is_new_attempt=attempt.attempt != self._attempt.attempt)
@@ -150,12 +157,18 @@ class Attendance:
         self._enter_attempt(attempt)
         self._lines += self.notes[known:]
 
-    def _ask_to_halt(self, attempt: Attempt) -> PolicyWish:
+    def _ask_to_halt(self, attempt: Attempt) -> bool:
+        """False: it cannot be written at this moment, as on a full disk. Refuses where it never can."""
         try:
-            return PolicyWish(self._layout.policy_requests, attempt.attempt, "halt", "paceline watch")
+            self._wish = PolicyWish(self._layout.policy_requests, attempt.attempt, "halt", "paceline watch")
         except OSError as error:
-            what = f"cannot ask its supervisor to halt this run ({error.strerror or error})"
+            self._refusal = error.strerror or str(error)
+            if error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS):
+                return False
+            what = f"cannot ask its supervisor to halt this run ({self._refusal})"
             raise UsageError(what, str(self._layout.policy_requests), "use the account that started the run") from error
+        self.notes.append("asked its supervisor to halt the run when it stands still, as long as this goes on")
+        return True
 
     def _leave_attempt(self, *, is_new_attempt: bool = False) -> None:
         for held in (self._supervisor, self._watch):
@@ -177,21 +190,23 @@ class Attendance:
 
     def _read_events(self) -> None:
         for event in self._events.records():
-            if event.get("kind") not in ("incident", "finding") or not isinstance(event.get("finding"), dict):
+            is_ours = event.get("v") == SCHEMA and event.get("attempt") == self._attempt.attempt
+            if not is_ours or event.get("kind") not in ("incident", "finding"):
                 continue
-            finding = event["finding"]
-            self._is_new((finding.get("kind"), finding.get("rank")))
-            where = f"; see {event['place']}/report.md" if event.get("place") else ""
+            finding, place = finding_from_record(event.get("finding")), event.get("place") or ""
+            if finding is None or not isinstance(finding.what, str) or not isinstance(place, str):
+                continue  # what another version, or anybody else, wrote may be anything
+            self._is_new(finding.subject)
             action = event.get("action") or "none"
             if action == "none":
-                self._lines.append(f"{finding.get('kind')}: {finding.get('what')}{where}")
+                where = f"; see {place}/report.md" if place else ""
+                self._lines.append(f"{finding.kind}: {finding.what}{where}")
                 continue
-            self._lines.append(f"{action}: {event.get('place')}")
+            self._lines.append(f"{action}: {place}")
             again = "start the same command again: it goes on from the newest checkpoint"
             if self._run.recipe == SDK_RECIPE:
                 again = "start it again as you did: it goes on from where your own checkpoints are"
-            do = f"read {event.get('place')}/report.md, then {again}"
-            self.halted = (str(finding.get("what")), str(event.get("place")), do)
+            self.halted = (finding.what, place, f"read {place}/report.md, then {again}")
 
     def _look_at_run(self) -> None:
         """Whether it goes on, as the same attempt or another."""
@@ -209,6 +224,8 @@ class Attendance:
                     self._change_attempt(self._attempt)  # who supervised it has gone
                 elif self._supervisor is None:
                     self._is_supervised = self._turn.is_taken
+                    if self._wants_halt and self._wish is None and self._ask_to_halt(self._attempt):
+                        self._lines.append(self.notes[-1])
             else:
                 self._ended_at = self._ended_at or time.monotonic()
                 is_over = run.state in ("finished", "stopped") or (self.halted is not None and not owned)

@@ -1,6 +1,7 @@
 """Ends an attempt that cannot end itself: kills its ranks with everything they started, by descriptor, and nothing else.
 
-A process is ours if it holds a pulse of this attempt, or if a process that we hold, alive, is its parent.
+A process is ours if it holds a pulse of this attempt, or if a process that we hold, alive, is its parent. Who kills may be among them, as a
+watcher is that a rank has started: it is left out, because it has yet to write down how the attempt ended.
 """
 
 from __future__ import annotations
@@ -33,14 +34,14 @@ def kill_attempt(ranks: Iterable[HeldProcess], pulses: Path | None) -> list[int]
         while time.monotonic() < deadline:
             held |= _find_holders(pulses, held) if pulses is not None else {}
             held |= {pid: each for pid, each in hold_descendants(held, list_children()).items() if pid not in held}
-            living = [process for process in held.values() if process.is_alive]
+            living = [process for pid, process in held.items() if pid != os.getpid() and process.is_alive]
             if not living:
                 return []
             for process in living:
                 with contextlib.suppress(PermissionError):
                     process.signal(signal.SIGKILL)
             time.sleep(0.05)
-        return sorted(process.pid for process in held.values() if process.is_alive)
+        return sorted(process.pid for process in living if process.is_alive)
     finally:
         for pid, process in held.items():
             if pid not in given:

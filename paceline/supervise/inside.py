@@ -32,6 +32,10 @@ class InsideWatch:
     def processes(self) -> dict[int, HeldProcess]:
         return self.eye.processes
 
+    @property
+    def told_step(self) -> None:
+        return None
+
     def kill(self) -> list[int]:
         """Ends all ranks with everything they started; the pids that did not go."""
         return kill_attempt(self.processes.values(), self.eye.pulses)

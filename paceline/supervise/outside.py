@@ -87,10 +87,15 @@ class OutsideWatch:
         self._since: dict[tuple[int, str], float] = {}
         self._work: dict[int, _Work] = {}
         """of each rank since the last line"""
+        self._pids: dict[int, int | None] = {}
 
     @property
     def processes(self) -> dict[int, HeldProcess]:
         return self.eye.processes
+
+    @property
+    def told_step(self) -> int | None:
+        return self.eye.step
 
     def kill(self) -> list[int]:
         return self.eye.kill()
@@ -101,6 +106,7 @@ class OutsideWatch:
         self._began = self._began if self._began is not None else now
         self._listen(now)
         for seen in sight.ranks:
+            self._meet(seen)
             if seen.process is not None:
                 self._follow(seen.rank, seen.process, now)
         return sight, self._judge(sight, now)
@@ -117,6 +123,15 @@ class OutsideWatch:
             else:
                 self._gaps.append(gap)
         self._moved, self._is_excused = now, False
+
+    def _meet(self, seen: RankSight) -> None:
+        """A process that was not this rank before: what was known of the other one says nothing about it."""
+        pid = seen.process.pid if seen.process is not None else None
+        if self._pids.get(seen.rank) != pid:
+            self._pids[seen.rank] = pid
+            self._work.pop(seen.rank, None)
+            for state in ("stopped", "gone"):
+                self._since.pop((seen.rank, state), None)
 
     def _follow(self, rank: int, process: ProcessSight, now: float) -> None:
         for state in ("stopped", "gone"):

@@ -65,6 +65,14 @@ class HeldProcess:
         memory_gib = (resident - mapped) / _PAGES_PER_GIB if state not in ("zombie", "gone") else None
         return ProcessSight(self.pid, state, self._cpu_s, memory_gib, self._exit_code)
 
+    def read_began_s(self) -> float | None:
+        """When it was started, by the clock that began with the machine (CLOCK_BOOTTIME); None if it has gone."""
+        try:
+            text = os.pread(self._stat, 1024, 0)
+        except ProcessLookupError:
+            return None
+        return int(text[text.rindex(b")") + 2 :].split()[19]) / _TICKS
+
     @property
     def is_alive(self) -> bool:
         return self.look().state not in ("zombie", "gone")

@@ -1,9 +1,10 @@
 """The processes below one process, as the system knows them at this moment, and which of them are ranks of a training.
 
 find_ranks(held_runner)      -> {0: HeldProcess(4712), 1: HeldProcess(4713)}
+hold_script(held_runner)     -> HeldProcess(4711)
 
 A launcher tells each rank its number in the environment variable RANK, which what a rank starts inherits: the uppermost one with a
-number is the rank. A script that nobody launched is rank 0 itself.
+number is the rank.
 """
 
 from __future__ import annotations
@@ -56,21 +57,23 @@ def hold_descendants(roots: dict[int, HeldProcess], children: dict[int, list[int
 
 def find_ranks(runner: HeldProcess) -> dict[int, HeldProcess]:
     """The ranks among the descendants of the process that runs a script; what is not returned is let go of."""
-    children = list_children()
-    found = hold_descendants({runner.pid: runner}, children)
+    found = hold_descendants({runner.pid: runner}, list_children())
     numbers = {pid: _rank_of(process) for pid, process in found.items()}
     ranks: dict[int, HeldProcess] = {}
     for pid, process in found.items():
         number = numbers[pid]
         if number is not None and numbers.get(parent_of(pid)) != number:
             ranks.setdefault(number, process)
-    if not ranks and children.get(runner.pid):
-        script = found.get(children[runner.pid][0])
-        ranks = {0: script} if script is not None else {}
     for process in found.values():
         if process not in ranks.values():
             process.close()
     return ranks
+
+
+def hold_script(runner: HeldProcess) -> HeldProcess | None:
+    """What the process that runs a script has started for it; None: it has ended, or has not begun."""
+    found = hold_descendants({runner.pid: runner}, {runner.pid: list_children().get(runner.pid, [])[:1]})
+    return next(iter(found.values()), None)
 
 
 def _rank_of(process: HeldProcess) -> int | None:

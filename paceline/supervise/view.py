@@ -53,8 +53,11 @@ def _choose(glance: Mapping[str, Any], room: int | None) -> list[Mapping[str, An
 def render_line(glance: Mapping[str, Any]) -> str:
     """One line: where all of it is, and who is elsewhere."""
     places: dict[str, list[int]] = {}
+    nowhere = (
+        "no pulse yet" if glance["step"] is None else "no pulse"
+    )  # a script that knows nothing of us never has one
     for rank in glance["ranks"]:
-        where = f"{rank['phase']} of step {rank['step']}" if rank["step"] is not None else "no pulse yet"
+        where = f"{rank['phase']} of step {rank['step']}" if rank["step"] is not None else nowhere
         places.setdefault(where, []).append(rank["rank"])
     words = [_head(glance)]
     if len(places) > 1:

@@ -32,6 +32,10 @@ class Watch(Protocol):
     @property
     def processes(self) -> Mapping[int, HeldProcess]: ...
 
+    @property
+    def told_step(self) -> int | None:
+        """The last one that a script's output told; None where pulses do."""
+
     def look(self) -> tuple[Sight, list[Finding]]:
         """What there is to see, and what is wrong with it."""
 

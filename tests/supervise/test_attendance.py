@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 import sys
@@ -12,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from paceline.diagnose.finding import Finding
-from paceline.files import Lock
-from paceline.supervise import turn
+from paceline.files import LineWriter, Lock
+from paceline.supervise import attendance, turn
 from paceline.supervise.attendance import Attendance
 from paceline.supervise.inside import InsideWatch
 from paceline.telemetry.policy_request import read_policy_request
@@ -131,3 +132,49 @@ def test_without_a_standard_output_it_watches_all_the_same(fake_run) -> None:
     run.owner.release()
     assert watcher.communicate(timeout=30)[1] == b""
     assert watcher.returncode == 0
+
+
+@pytest.mark.timeout(60)
+def test_an_event_of_another_version_or_attempt_or_without_a_text_is_not_believed(fake_run) -> None:
+    run = fake_run(1)
+    run.start(0, MOVE)
+    found = Finding("stall", "rank 0 holds it up", "look", severity="critical", rank=0).to_record()
+    event = {"v": 1, "attempt": 1, "kind": "incident", "finding": found, "place": "incidents/1", "action": "killed"}
+    others = ({"v": 99}, {"attempt": 2}, {"finding": {"kind": 5}}, {"finding": found | {"what": 7}}, {"place": 3})
+    lock = Lock(run.layout.supervisor_lock)
+    lock.acquire()
+    with Attendance(run.layout.root, run.run, wants_halt=False) as watcher:
+        lines = LineWriter(run.layout.events)
+        for other in others:
+            lines.write_record(event | other)
+        watcher.poll()
+        assert (watcher.take_lines(), watcher.halted) == ([], None)
+        lines.write_record(event | {"action": "none"})
+        lines.write_record(event)
+        watcher.poll()
+        lines.close()
+        assert watcher.take_lines() == ["stall: rank 0 holds it up; see incidents/1/report.md", "killed: incidents/1"]
+        assert watcher.halted[:2] == ("rank 0 holds it up", "incidents/1")
+    lock.release()
+
+
+@pytest.mark.timeout(60)
+def test_on_a_full_disk_it_shows_and_asks_to_halt_when_there_is_room(fake_run, monkeypatch) -> None:
+    run = fake_run(1)
+    run.start(0, MOVE)
+    lock = Lock(run.layout.supervisor_lock)
+    lock.acquire()
+
+    def refuse(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as full:
+        full.setattr(attendance, "PolicyWish", refuse)
+        watcher = Attendance(run.layout.root, run.run, wants_halt=True)
+    with watcher:
+        assert "(No space left on device): this one shows, and asks again" in watcher.notes[-1]
+        watcher.poll()
+        assert watcher.glance["ranks"][0]["step"]
+        poll_until(watcher, lambda: read_policy_request(run.layout.policy_requests, 1) == "halt")
+        assert watcher.take_lines() == watcher.notes[-1:]
+    lock.release()

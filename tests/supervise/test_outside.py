@@ -103,3 +103,14 @@ def test_who_knows_how_long_an_evaluation_takes_may_say_so(tmp_path: Path) -> No
     script.cores = [1.0, 0.0]
     assert kinds(script.live(29)) == {("slow", "note", None)}
     assert kinds(script.live(3)[-1:]) == {("stall", "critical", 0)}
+
+
+def test_a_rank_that_was_brought_back_is_neither_dead_nor_as_silent_as_the_one_before(script: MadeScript) -> None:
+    script.processes[1] = replace(script.processes[1], state="zombie", exit_code=7)
+    assert script.live(1) == []
+    script.processes = [ProcessSight(200, "sleeping"), None]  # type: ignore[list-item]
+    script.cores = [0.5]
+    assert script.live(4, line_every_s=0.5) == []
+    script.processes[1] = ProcessSight(201, "sleeping")
+    script.cores = [0.5, 0.5]
+    assert script.live(10, line_every_s=0.5) == []

@@ -82,6 +82,32 @@ def test_what_a_rank_started_ends_with_it(fake_run) -> None:
     process.close()
 
 
+WATCHER = """
+import os, sys
+from paceline.supervise.ending import kill_attempt
+from paceline.supervise.rank_process import HeldProcess
+rank = HeldProcess(int(sys.argv[1]))
+left = kill_attempt([rank, HeldProcess(os.getpid())], None)
+print(left, rank.is_alive, flush=True)
+"""
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("between", ["", "sh -c '\"$@\"; true' sh "], ids=["its own child", "through a shell"])
+def test_a_watcher_that_a_rank_has_started_outlives_it(fake_run, between: str) -> None:
+    run = fake_run(1)
+    words = "[*shlex.split(between), sys.executable, '-c', code, str(os.getpid())]"
+    told = run.layout.root / "told"
+    start = f"import os, shlex, subprocess; code, between = {WATCHER!r}, {between!r}; "
+    pid = run.start(0, f"{start}subprocess.Popen({words}, stdout=open({str(told)!r}, 'w')); {STEP}")
+    assert run.processes[0].wait() == -9
+    deadline = time.monotonic() + 20
+    while not told.read_text().endswith("\n"):
+        assert time.monotonic() < deadline, pid
+        time.sleep(0.02)
+    assert told.read_text() == "[] False\n"
+
+
 def test_a_process_that_nobody_may_look_at_is_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object) -> None:
         raise PermissionError

@@ -4,6 +4,7 @@ import io
 import json
 import time
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 
@@ -71,6 +72,32 @@ def test_ranks_in_one_place_are_one_phrase_and_a_start_is_a_start(tmp_path: Path
     glances = Glances(RunLayout(tmp_path), ATTEMPT)
     nobody = Sight(time.time(), 0.0, 2, 2, tuple(RankSight(rank, "a", None, None) for rank in range(2)))
     assert render_line(glances.take(nobody, [])) == "attempt 2  starting  no pulse yet"
+
+
+def test_a_script_without_pulses_is_at_the_step_that_its_output_told(tmp_path: Path) -> None:
+    script = Sight(time.time(), 0.0, 2, 1, (RankSight(0, "a", None, ProcessSight(40, "running")),))
+    glance = Glances(RunLayout(tmp_path), ATTEMPT).take(script, [], told_step=490)
+    assert glance["step"] == 490
+    assert render_line(glance) == "attempt 2  step 490  no pulse"
+
+
+def test_an_evaluation_is_no_pace_and_a_hang_is(tmp_path: Path) -> None:
+    layout = RunLayout(tmp_path)
+    EventLog(layout.events, "rank 0", 2).write("plan", total_steps=1000)
+    glances = Glances(layout, ATTEMPT)
+
+    def take(at: float, step: int, phase: str, since: float, steps_s: float) -> dict[str, Any]:
+        pulse = Pulse(0, 40, 2, step, phase, 1000 + since, 0, 0, spent_s={"forward": steps_s, "evaluate": 0.0})
+        return glances.take(Sight(1000 + at, at, 2, 1, (RankSight(0, "a", pulse, None),)), [])
+
+    for second in range(20):
+        take(second, 10 * second, "forward", second, second)
+    for second in range(20, 60):
+        glance = take(second, 200, "evaluate", 20, 20)
+        assert (glance["steps_per_s"], glance["left_s"]) == (10.0, 80.0)
+    for second in range(60, 80):
+        glance = take(second, 200, "forward", 60, 20)
+    assert not glance["steps_per_s"]
 
 
 def test_records_of_another_version_and_files_that_are_none_are_shown_as_nothing(tmp_path: Path) -> None:
