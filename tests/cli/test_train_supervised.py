@@ -76,6 +76,7 @@ def train(root: Path, *more: str) -> int:
 
 
 @pytest.mark.timeout(90)
+@pytest.mark.slow
 def test_a_stall_is_restarted_and_given_up_when_nothing_is_gained(tmp_path: Path, stuck_in, capfd) -> None:
     stuck_in("1")
     assert train(tmp_path / "once", "supervise.policy=restart", "--max-restarts", "2") == 0

@@ -128,6 +128,7 @@ def test_a_stopped_rank_is_named_halted_and_the_run_goes_on_bit_for_bit(start_ra
 
 
 @pytest.mark.timeout(120)
+@pytest.mark.slow
 def test_a_rank_that_never_gets_its_data_is_named(start_ranks, paceline) -> None:
     """An endless loop in Python: the others wait for it in backward."""
     started: Started = start_ranks(2, "train.max_steps=2000", "supervise.stall_floor_s=2", plant="spin:rank=1,step=30")

@@ -45,6 +45,7 @@ def test_of_two_that_wish_to_halt_the_one_that_stays_keeps_its_wish(fake_run) ->
 
 
 @pytest.mark.timeout(60)
+@pytest.mark.slow
 def test_a_launcher_is_given_the_time_to_bring_its_supervisor_and_no_more(fake_run, monkeypatch) -> None:
     run = fake_run(1)
     run.attempt.argv = ["paceline", "train", "sasrec"]

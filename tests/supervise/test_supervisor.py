@@ -194,6 +194,7 @@ def test_nobody_is_told_of_keys_that_his_loop_has_not(fake_run, supervise, monke
 
 
 @pytest.mark.timeout(60)
+@pytest.mark.slow
 def test_a_rank_that_goes_on_soon_after_it_was_noticed_is_not_killed(fake_run, supervise) -> None:
     """It is noticed before its limit is over, and acted upon only when that is over by as much again as the floor."""
     run = fake_run(2)
@@ -373,6 +374,7 @@ def test_a_missing_pulse_one_of_another_version_and_clocks_that_jump_alarm_nobod
 
 
 @pytest.mark.timeout(60)
+@pytest.mark.slow
 def test_a_second_supervisor_waits_for_the_first_to_go_and_the_process_ends_with_its_attempt(fake_run) -> None:
     run = fake_run(1)
     run.start(0, WAIT)
