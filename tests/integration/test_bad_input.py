@@ -76,6 +76,7 @@ def mount(tmp_path: Path):
 
 
 @pytest.mark.timeout(90)
+@pytest.mark.slow
 def test_a_disk_that_fills_up_ends_the_run_with_its_name(paceline, mount):
     disk = mount("size=300k")
     arguments = ["sasrec", *tiny("train.max_steps=1000000", "telemetry.ledger=true"), "--nproc", "2"]
