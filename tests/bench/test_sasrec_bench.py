@@ -27,6 +27,7 @@ def test_a_row_per_system_compared_by_targets_and_not_by_epochs():
     assert (second["paceline_is_faster"], second["evaluation_s"]) == (4.0, None)
 
 
+@pytest.mark.slow
 def test_ours_and_a_rival_in_turn():
     told = {"system": "rival", "epoch_seconds": [5.0], "positions_per_epoch": 10}
     rival = shlex.join([sys.executable, "-c", f"print('loading'); print({json.dumps(json.dumps(told))})"])

@@ -7,12 +7,15 @@ import os
 import time
 from pathlib import Path
 
+import pytest
+
 from paceline.bench.faults.cell import Cell
 from paceline.bench.faults.matrix import build_slots
 from paceline.bench.faults.score import score
 from paceline.bench.faults.watched import WatchedRun
 
 
+@pytest.mark.slow
 def test_a_stopped_rank(tmp_path: Path) -> None:
     cell = Cell("sigstop", number=1, seed=3, nproc=2, rank=1, step=8, delay_s=0.01)
     running = WatchedRun(cell, tmp_path / "cell", build_slots(1, 2, sorted(os.sched_getaffinity(0)))[0])
