@@ -25,7 +25,7 @@ class Compression(nn.Module):
         self.block = block
         self.place_embedding = nn.Parameter(torch.empty(block, width))
         self.expand = nn.Linear(block * width, hidden)
-        self.contract = nn.Linear(hidden, width)
+        self.contract = nn.Linear(hidden, width, bias=False)
         nn.init.normal_(self.place_embedding, std=0.02)
 
     def forward(self, blocks_BNGlD: Tensor) -> Tensor:

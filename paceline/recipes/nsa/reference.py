@@ -127,7 +127,7 @@ def _compress(tokens_lGD: Tensor, weights: Mapping[str, Tensor], name: str) -> T
     flat = placed.permute(1, 0, 2).reshape(tokens_lGD.shape[1], -1)
     hidden = flat @ weights[f"{name}.expand.weight"].T + weights[f"{name}.expand.bias"]
     hidden = hidden * torch.sigmoid(hidden)
-    return tokens_lGD.mean(0) + hidden @ weights[f"{name}.contract.weight"].T + weights[f"{name}.contract.bias"]
+    return tokens_lGD.mean(0) + hidden @ weights[f"{name}.contract.weight"].T
 
 
 def _choose(importance: list[float], t: int, sizes: Sizes) -> list[int]:

@@ -30,7 +30,7 @@ def build(
     with torch.no_grad():
         for parameter in attention.parameters():
             fan_in = parameter.shape[-1]
-            parameter.copy_(torch.randn_like(parameter) * (1.5 / fan_in**0.5 if parameter.dim() > 1 else 0.3))
+            parameter.copy_(torch.randn_like(parameter) * (1.0 / fan_in**0.5 if parameter.dim() > 1 else 0.3))
     return attention
 
 
