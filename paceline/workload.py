@@ -136,6 +136,26 @@ class Attends(Protocol):
         ...
 
 
+@dataclass(frozen=True)
+class Choice:
+    """Something that a recipe decides for itself."""
+
+    about: str
+    """a key, or what it is about"""
+    requested: Any
+    effective: Any
+    reason: str
+
+
+@runtime_checkable
+class Chooses(Protocol):
+    """What a workload has besides, where it makes choices of its own that a run's events must tell of."""
+
+    def choices(self, setting: Setting) -> Sequence[Choice]:
+        """For the place where it runs, the same on every rank; ConfigError where nothing is left to choose."""
+        ...
+
+
 class Workload(Protocol):
     """One recipe with one configuration, inside a worker process."""
 
