@@ -21,6 +21,7 @@ from paceline.recipes.nsa.hub import find_hub_inputs
 from paceline.recipes.nsa.inputs import Inputs, find_inputs
 from paceline.recipes.nsa.manifest import (
     COMPLETE,
+    MANIFEST,
     TOKENIZER,
     Manifest,
     Part,
@@ -92,6 +93,7 @@ def prepare(request: Request, report: Report) -> Preparation:
     tokenizer = load_tokenizer(request.tokenizer)
     with taking(request.out):
         found = _find_manifest(request.out)
+        _sweep(request.out)
         inputs = _find_inputs(request, found, report)
         manifest = _begin(request, found, inputs, tokenizer)
         work = _Work(request, inputs, tokenizer, manifest, report)
@@ -113,6 +115,13 @@ def _find_manifest(out: Path) -> Manifest | None:
         if taken is not None:
             raise OccupiedError("this directory holds other data", str(taken), _ANOTHER)
     return manifest
+
+
+def _sweep(out: Path) -> None:
+    """What a killed preparation had not put in its place yet; nobody else writes here, for the directory is taken."""
+    for pattern in (".*.tokens.part", f".{MANIFEST}.*", f".{TOKENIZER}.*"):
+        for file in out.glob(pattern):
+            file.unlink()
 
 
 def _find_inputs(request: Request, found: Manifest | None, report: Report) -> Inputs:
