@@ -13,6 +13,7 @@ from collections.abc import Callable
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
 from paceline.recipes.nsa.compression import compress
@@ -23,14 +24,16 @@ from paceline.recipes.nsa.stages import Stages
 MOST_SCORES = 2**24
 """of a chunk: 64 MiB in fp32, and a few times that while they become weights"""
 
-Look = Callable[[Tensor, Tensor, Tensor, slice], tuple[Tensor, Tensor]]
+Look = Callable[[Tensor, Tensor, Tensor, slice], tuple[Tensor, ...]]
+"""what a chunk of queries finds: (B, Q, H, D), and logarithms (B, H, Q) where they are wanted"""
 
 
 def attend_compressed(query_BTHD: Tensor, keys_BNGD: Tensor, values_BNGD: Tensor, frame: Frame) -> tuple[Tensor, Tensor]:
     def look(query: Tensor, keys: Tensor, values: Tensor, chunk: slice) -> tuple[Tensor, Tensor]:
         return soft_look(query, keys, values, _sees_slots(frame, chunk, keys.shape[1])[:, None])
 
-    return _in_chunks(look, query_BTHD, keys_BNGD, values_BNGD)
+    mixed, logsum = _in_chunks(look, query_BTHD, keys_BNGD, values_BNGD)
+    return mixed, logsum
 
 
 def select(query_BTHD: Tensor, keys_BNGD: Tensor, logsum_BHT: Tensor, frame: Frame, pattern: Pattern) -> Tensor:
@@ -56,7 +59,7 @@ def attend_selected(
     length = query_BTHD.shape[1]
     num_selection = pattern.num_selection(length)
 
-    def look(query: Tensor, keys: Tensor, values: Tensor, chunk: slice) -> tuple[Tensor, Tensor]:
+    def look(query: Tensor, keys: Tensor, values: Tensor, chunk: slice) -> tuple[Tensor]:
         blocks_BGQn = blocks_BTGn[:, chunk].transpose(1, 2)
         rows, groups, queries, _ = blocks_BGQn.shape
         # One place more, for the blocks that are none.
@@ -66,19 +69,19 @@ def attend_selected(
         block_of_key_BS = frame.positions_BT[:, : chunk.stop] // pattern.selection_block
         sees_BGQS = is_chosen.gather(3, block_of_key_BS[:, None, None].expand(-1, groups, queries, -1))
         sees_BGQS &= _sees_past(frame, chunk, slice(0, chunk.stop))[:, None]
-        return soft_look(query, keys[:, : chunk.stop], values[:, : chunk.stop], sees_BGQS)
+        return (masked_look(query, keys[:, : chunk.stop], values[:, : chunk.stop], sees_BGQS),)
 
     return _in_chunks(look, query_BTHD, keys_BTGD, values_BTGD)[0]
 
 
 def attend_window(query_BTHD: Tensor, keys_BTGD: Tensor, values_BTGD: Tensor, frame: Frame, pattern: Pattern) -> Tensor:
-    def look(query: Tensor, keys: Tensor, values: Tensor, chunk: slice) -> tuple[Tensor, Tensor]:
+    def look(query: Tensor, keys: Tensor, values: Tensor, chunk: slice) -> tuple[Tensor]:
         reach = slice(max(0, chunk.start - pattern.window + 1), chunk.stop)
         sees_BQS = _sees_past(frame, chunk, reach)
         index_S = torch.arange(reach.start, reach.stop, device=query.device)
         index_Q1 = torch.arange(chunk.start, chunk.stop, device=query.device)[:, None]
         sees_BQS &= index_S > index_Q1 - pattern.window
-        return soft_look(query, keys[:, reach], values[:, reach], sees_BQS[:, None])
+        return (masked_look(query, keys[:, reach], values[:, reach], sees_BQS[:, None]),)
 
     return _in_chunks(look, query_BTHD, keys_BTGD, values_BTGD, reach=pattern.window)[0]
 
@@ -110,6 +113,21 @@ def soft_look(query_BQHD: Tensor, keys_BSGD: Tensor, values_BSGD: Tensor, sees_B
     return mixed_BGRQD.flatten(1, 2).transpose(1, 2).to(query_BQHD.dtype), logsum_BGRQ.flatten(1, 2)
 
 
+def masked_look(query_BQHD: Tensor, keys_BSGD: Tensor, values_BSGD: Tensor, sees_BGQS: Tensor) -> Tensor:
+    """(B, Q, H, D) by torch's SDPA, for queries that all see something; one mask for all heads of a group. G of `sees` may be 1."""
+    groups = keys_BSGD.shape[2]
+    query = _widened(query_BQHD).unflatten(2, (groups, -1)).permute(0, 2, 3, 1, 4).flatten(0, 1)
+    heads = query.shape[1]
+    keys, values = (
+        _widened(states).transpose(1, 2).flatten(0, 1)[:, None].expand(-1, heads, -1, -1)
+        for states in (keys_BSGD, values_BSGD)
+    )
+    mask = sees_BGQS.expand(-1, groups, -1, -1).flatten(0, 1)[:, None]
+    with torch.autocast(query.device.type, enabled=False):
+        mixed = F.scaled_dot_product_attention(query, keys, values, attn_mask=mask)
+    return mixed.unflatten(0, (-1, groups)).flatten(1, 2).transpose(1, 2).to(query_BQHD.dtype)
+
+
 def split_queries(length: int, scores_per_query: int, most: int | None = None) -> list[slice]:
     """By shapes alone: the same chunks, and so the same bits, whatever the numbers."""
     at_once = max(16, MOST_SCORES // scores_per_query)
@@ -119,15 +137,14 @@ def split_queries(length: int, scores_per_query: int, most: int | None = None) -
 
 def _in_chunks(
     look: Look, query_BTHD: Tensor, keys_BSGD: Tensor, values_BSGD: Tensor, reach: int | None = None
-) -> tuple[Tensor, Tensor]:
+) -> tuple[Tensor, ...]:
     """All chunks' results side by side; of several chunks, each is computed again in backward. `reach`: how far back a query looks."""
     rows, length, heads, _ = query_BTHD.shape
-    num_keys, most = keys_BSGD.shape[1], None
-    if reach is not None:
+    chunks = split_queries(length, rows * heads * keys_BSGD.shape[1])
+    if reach is not None and len(chunks) > 1:
         # Longer chunks would score more pairs in vain, shorter ones would be many.
         most = max(64, reach)
-        num_keys = min(num_keys, reach + most)
-    chunks = split_queries(length, rows * heads * num_keys, most)
+        chunks = split_queries(length, rows * heads * (reach + most), most)
     parts = []
     for chunk in chunks:
         states = query_BTHD[:, chunk], keys_BSGD, values_BSGD
@@ -135,8 +152,8 @@ def _in_chunks(
             parts.append(checkpoint(look, *states, chunk, use_reentrant=False, preserve_rng_state=False))
         else:
             parts.append(look(*states, chunk))
-    mixed, logsums = zip(*parts, strict=True)
-    return torch.cat(mixed, dim=1), torch.cat(logsums, dim=2)
+    mixed, *logsums = zip(*parts, strict=True)
+    return torch.cat(mixed, dim=1), *(torch.cat(each, dim=2) for each in logsums)
 
 
 def _sees_slots(frame: Frame, chunk: slice, num_slots: int) -> Tensor:
