@@ -309,3 +309,30 @@ class Recommends(Protocol):
     ) -> Recommendation:
         """For a user of the data, or for whoever has the history given; UsageError for a name that the data does not have."""
         ...
+
+
+@dataclass(frozen=True)
+class Sampled:
+    """What a model wrote after a prompt."""
+
+    prompt: str
+    text: str
+    """the prompt not included"""
+    num_prompt: int
+    num_tokens: int
+    """of the text"""
+    bytes_per_token: float
+    """what attention read of the caches for each of them"""
+    note: str = ""
+    """what there is to say about it"""
+
+
+@runtime_checkable
+class Samples(Protocol):
+    """What a workload has besides, where its model writes."""
+
+    def sample(
+        self, model: torch.nn.Module, prompt: str, *, tokens: int, temperature: float, top: int | None, seed: int
+    ) -> Sampled:
+        """At most so many tokens after the prompt; temperature 0: always the likeliest; UsageError where the data is no text."""
+        ...

@@ -83,7 +83,8 @@ class SparseCache:
         keys, values = self._compressed_keys.read(), self._compressed_values.read()
         self._count(keys, values)
         mixed, logsum_BH1 = soft_look(query_B1HD, keys, values, _all(keys))
-        weights_BGR1N = (grouped_scores(query_B1HD, keys) - logsum_BH1.unflatten(1, (groups, -1))[..., None]).exp()
+        scores_BGR1N = grouped_scores(query_B1HD, keys)
+        weights_BGR1N = (scores_BGR1N - logsum_BH1.reshape(*scores_BGR1N.shape[:4], 1)).exp()
         first_B1 = torch.zeros(len(query_B1HD), 1, dtype=torch.int64, device=keys.device)
         return mixed, score_blocks(weights_BGR1N.sum(2), first_B1, num_selection, pattern)
 

@@ -106,7 +106,9 @@ def _check_heads(model: Model) -> Iterator[Problem]:
         yield Problem(what, "model.head_width", f"set model.head_width={model.head_width + 1}")
     if model.sparse_path == "fast" and model.head_width not in (64, 128):
         what = f"model.head_width={model.head_width} with model.sparse_path=fast, whose kernels take 64 and 128"
-        yield Problem(what, "model.head_width and model.sparse_path", "set model.head_width=64, or model.sparse_path=auto")
+        yield Problem(
+            what, "model.head_width and model.sparse_path", "set model.head_width=64, or model.sparse_path=auto"
+        )
     if model.sparse_path == "fast" and model.heads > 16 * model.groups:
         what = f"{model.heads} heads in {model.groups} groups with model.sparse_path=fast, whose kernels take 16 per group at most"
         do = f"set model.groups={-(-model.heads // 16)} or more, or model.sparse_path=auto"

@@ -1,9 +1,9 @@
 """Text token by token: a prompt goes through the model once, then every further token through the caches alone.
 
-    decoder = Decoder(model)
-    logits_BV = decoder.prefill(prompt_BT)
-    logits_BV = decoder.step(logits_BV.argmax(-1))
-    decoder.bytes_read                        what attention has read of the caches so far
+decoder = Decoder(model)
+logits_BV = decoder.prefill(prompt_BT)
+logits_BV = decoder.step(logits_BV.argmax(-1))
+decoder.bytes_read                        what attention has read of the caches so far
 """
 
 from __future__ import annotations

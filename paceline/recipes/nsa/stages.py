@@ -37,27 +37,39 @@ class Compress(Protocol):
 
 
 class AttendCompressed(Protocol):
-    def __call__(self, query_BTHD: Tensor, keys_BNGD: Tensor, values_BNGD: Tensor, frame: Frame) -> tuple[Tensor, Tensor]:
+    def __call__(
+        self, query_BTHD: Tensor, keys_BNGD: Tensor, values_BNGD: Tensor, frame: Frame
+    ) -> tuple[Tensor, Tensor]:
         """(B, T, H, D), zeros where a query sees no block; and (B, H, T) without gradients: the logarithm of its sum of exponentials."""
         ...
 
 
 class Select(Protocol):
-    def __call__(self, query_BTHD: Tensor, keys_BNGD: Tensor, logsum_BHT: Tensor, frame: Frame, pattern: Pattern) -> Tensor:
+    def __call__(
+        self, query_BTHD: Tensor, keys_BNGD: Tensor, logsum_BHT: Tensor, frame: Frame, pattern: Pattern
+    ) -> Tensor:
         """(B, T, G, n): blocks as `choose_blocks` gives them; without gradients."""
         ...
 
 
 class AttendSelected(Protocol):
     def __call__(
-        self, query_BTHD: Tensor, keys_BTGD: Tensor, values_BTGD: Tensor, blocks_BTGn: Tensor, frame: Frame, pattern: Pattern
+        self,
+        query_BTHD: Tensor,
+        keys_BTGD: Tensor,
+        values_BTGD: Tensor,
+        blocks_BTGn: Tensor,
+        frame: Frame,
+        pattern: Pattern,
     ) -> Tensor:
         """(B, T, H, D)."""
         ...
 
 
 class AttendWindow(Protocol):
-    def __call__(self, query_BTHD: Tensor, keys_BTGD: Tensor, values_BTGD: Tensor, frame: Frame, pattern: Pattern) -> Tensor:
+    def __call__(
+        self, query_BTHD: Tensor, keys_BTGD: Tensor, values_BTGD: Tensor, frame: Frame, pattern: Pattern
+    ) -> Tensor:
         """(B, T, H, D)."""
         ...
 

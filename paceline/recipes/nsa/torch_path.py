@@ -28,7 +28,9 @@ Look = Callable[[Tensor, Tensor, Tensor, slice], tuple[Tensor, ...]]
 """what a chunk of queries finds: (B, Q, H, D), and logarithms (B, H, Q) where they are wanted"""
 
 
-def attend_compressed(query_BTHD: Tensor, keys_BNGD: Tensor, values_BNGD: Tensor, frame: Frame) -> tuple[Tensor, Tensor]:
+def attend_compressed(
+    query_BTHD: Tensor, keys_BNGD: Tensor, values_BNGD: Tensor, frame: Frame
+) -> tuple[Tensor, Tensor]:
     def look(query: Tensor, keys: Tensor, values: Tensor, chunk: slice) -> tuple[Tensor, Tensor]:
         return soft_look(query, keys, values, _sees_slots(frame, chunk, keys.shape[1])[:, None])
 
@@ -44,7 +46,7 @@ def select(query_BTHD: Tensor, keys_BNGD: Tensor, logsum_BHT: Tensor, frame: Fra
     with torch.no_grad():
         for chunk in split_queries(length, rows * heads * max(num_slots, num_selection)):
             scores_BGRQN = grouped_scores(query_BTHD[:, chunk], keys_BNGD)
-            logsum_BGRQ = logsum_BHT[:, :, chunk].unflatten(1, (groups, -1))
+            logsum_BGRQ = logsum_BHT[:, :, chunk].reshape(rows, groups, heads // groups, -1)
             sees_BQN = _sees_slots(frame, chunk, num_slots)
             # Where a query sees nothing its logarithm is -inf, and so is every score.
             weights_BGRQN = (scores_BGRQN - logsum_BGRQ[..., None]).exp().masked_fill(~sees_BQN[:, None, None], 0.0)
@@ -92,10 +94,11 @@ TORCH = Stages(compress, attend_compressed, select, attend_selected, attend_wind
 def grouped_scores(query_BQHD: Tensor, keys_BSGD: Tensor) -> Tensor:
     """(B, G, R, Q, S) in fp32 at least."""
     groups, width = keys_BSGD.shape[2:]
-    query_BGRQD = _widened(query_BQHD).unflatten(2, (groups, -1)).permute(0, 2, 3, 1, 4)
+    query_BGRQD = _by_group(query_BQHD, groups)
     keys_BG1DS = _widened(keys_BSGD).permute(0, 2, 3, 1)[:, :, None]
     with torch.autocast(query_BQHD.device.type, enabled=False):
-        return query_BGRQD @ keys_BG1DS / math.sqrt(width)
+        scores: Tensor = query_BGRQD @ keys_BG1DS / math.sqrt(width)
+    return scores
 
 
 def soft_look(query_BQHD: Tensor, keys_BSGD: Tensor, values_BSGD: Tensor, sees_BGQS: Tensor) -> tuple[Tensor, Tensor]:
@@ -116,7 +119,7 @@ def soft_look(query_BQHD: Tensor, keys_BSGD: Tensor, values_BSGD: Tensor, sees_B
 def masked_look(query_BQHD: Tensor, keys_BSGD: Tensor, values_BSGD: Tensor, sees_BGQS: Tensor) -> Tensor:
     """(B, Q, H, D) by torch's SDPA, for queries that all see something; one mask for all heads of a group. G of `sees` may be 1."""
     groups = keys_BSGD.shape[2]
-    query = _widened(query_BQHD).unflatten(2, (groups, -1)).permute(0, 2, 3, 1, 4).flatten(0, 1)
+    query = _by_group(query_BQHD, groups).flatten(0, 1)
     heads = query.shape[1]
     keys, values = (
         _widened(states).transpose(1, 2).flatten(0, 1)[:, None].expand(-1, heads, -1, -1)
@@ -125,7 +128,8 @@ def masked_look(query_BQHD: Tensor, keys_BSGD: Tensor, values_BSGD: Tensor, sees
     mask = sees_BGQS.expand(-1, groups, -1, -1).flatten(0, 1)[:, None]
     with torch.autocast(query.device.type, enabled=False):
         mixed = F.scaled_dot_product_attention(query, keys, values, attn_mask=mask)
-    return mixed.unflatten(0, (-1, groups)).flatten(1, 2).transpose(1, 2).to(query_BQHD.dtype)
+    heads_first = mixed.reshape(len(query_BQHD), groups * heads, *mixed.shape[2:])
+    return heads_first.transpose(1, 2).to(query_BQHD.dtype)
 
 
 def split_queries(length: int, scores_per_query: int, most: int | None = None) -> list[slice]:
@@ -168,6 +172,12 @@ def _sees_past(frame: Frame, chunk: slice, keys: slice) -> Tensor:
     index_S = torch.arange(keys.start, keys.stop, device=device)
     index_Q1 = torch.arange(chunk.start, chunk.stop, device=device)[:, None]
     return (index_S >= frame.starts_BT[:, chunk, None]) & (index_S <= index_Q1)
+
+
+def _by_group(query_BQHD: Tensor, groups: int) -> Tensor:
+    """(B, G, R, Q, D) in fp32 at least."""
+    rows, queries, heads, width = query_BQHD.shape
+    return _widened(query_BQHD).reshape(rows, queries, groups, heads // groups, width).permute(0, 2, 3, 1, 4)
 
 
 def _widened(states: Tensor) -> Tensor:

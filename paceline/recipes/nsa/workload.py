@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from paceline.errors import UsageError
 from paceline.recipes.nsa.attention import Shape
 from paceline.recipes.nsa.batch import TokenBatch
 from paceline.recipes.nsa.block import swiglu_width
@@ -21,7 +22,8 @@ from paceline.recipes.nsa.model import LanguageModel
 from paceline.recipes.nsa.paths import Path, build_stages, choose_path
 from paceline.recipes.nsa.pattern import Pattern
 from paceline.recipes.nsa.samples import TokenSamples, load_samples
-from paceline.workload import AttentionCall, Choice, Objective, Setting, Workload
+from paceline.recipes.nsa.sampling import write_text
+from paceline.workload import AttentionCall, Choice, Objective, Sampled, Setting, Workload
 
 
 class NsaWorkload(Workload):
@@ -132,6 +134,16 @@ class NsaWorkload(Workload):
     def observe(self, model: torch.nn.Module) -> Mapping[str, float]:
         assert isinstance(model, LanguageModel)
         return model.observe()
+
+    def sample(
+        self, model: torch.nn.Module, prompt: str, *, tokens: int, temperature: float, top: int | None, seed: int
+    ) -> Sampled:
+        assert isinstance(model, LanguageModel)
+        tokenizer, data = self._data.tokenizer, self._config.data
+        if tokenizer is None:
+            what = f"a model trained on data.source={data.source} knows no text"
+            raise UsageError(what, "data.source", "train on data.source=text or shards")
+        return write_text(model, tokenizer, data.length, prompt, tokens, temperature, top, seed)
 
     def step_flops(self, num_units: int) -> float | None:
         return num_units * self._flops_per_token

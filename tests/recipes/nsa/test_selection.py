@@ -36,7 +36,9 @@ def test_scores_are_equation_9(pattern: Pattern) -> None:
 
 
 def choose(scores: list[float], position: int, pattern: Pattern = SMALL) -> list[int]:
-    blocks = choose_blocks(torch.tensor(scores, dtype=torch.float32)[None, None, None], torch.tensor([[position]]), pattern)
+    blocks = choose_blocks(
+        torch.tensor(scores, dtype=torch.float32)[None, None, None], torch.tensor([[position]]), pattern
+    )
     return blocks.flatten().tolist()
 
 
@@ -63,8 +65,10 @@ def brute_force(query, keys, starts, pattern):
         position, begin = t - starts[t], starts[t]
         own = position // pattern.selection_block
         for g in range(groups):
-            slots = [n for n, (document, last) in enumerate(keys_of(starts, pattern)) if document == begin and last <= t]
-            score = {j: 0.0 for j in range(own + 1)}
+            slots = [
+                n for n, (document, last) in enumerate(keys_of(starts, pattern)) if document == begin and last <= t
+            ]
+            score = dict.fromkeys(range(own + 1), 0.0)
             for head in range(g * heads // groups, (g + 1) * heads // groups):
                 if not slots:
                     break
