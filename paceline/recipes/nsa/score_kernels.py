@@ -42,7 +42,6 @@ def score_kernel(
         slot_of_block = tl.load(slot_ptr + b * T + block, mask=block < T, other=0)
         score = tl.zeros([BM, BJ], tl.float32)
         for offset in tl.static_range(1 - PER_BLOCK, PER_SELECTION):
-            shared: tl.constexpr = min(offset + PER_BLOCK, PER_SELECTION) - max(offset, 0)
             slot = slot_of_block + offset
             is_slot = (slot >= 0) & (slot < N)
             k = tl.load(k_ptr + slot[None, :].to(tl.int64) * G * D + d[:, None], mask=is_slot[None, :], other=0.0)
@@ -51,6 +50,6 @@ def score_kernel(
                 q = tl.load(q_ptr + (t[:, None].to(tl.int64) * H + r) * D + d[None, :], mask=is_query[:, None], other=0.0)
                 lse = tl.load(lse_ptr + r * T + t, mask=is_query, other=0.0) * LOG2_E
                 p = tl.exp2(tl.dot(q, k, input_precision=PRECISION) * scale - lse[:, None])
-                score += shared * tl.where(sees, p, 0.0)
+                score += (min(offset + PER_BLOCK, PER_SELECTION) - max(offset, 0)) * tl.where(sees, p, 0.0)
         is_block = is_query[:, None] & (block[None, :] >= low[:, None]) & (block[None, :] < high[:, None])
         tl.store(scores_ptr + row[:, None] * J + block[None, :] - low[:, None], score, mask=is_block)
