@@ -70,7 +70,7 @@ def test_the_path_on_a_cpu() -> None:
     model = Model()
     path = choose_path("auto", "cpu", model, "error")
     assert (path.name, path.reason) == ("torch", "its kernels are for GPUs, and there is none here")
-    with pytest.raises(ConfigError, match="model.sparse_path=fast cannot be served here: its kernels are for GPUs"):
+    with pytest.raises(ConfigError, match=r"sparse_path=fast cannot be served here: its kernels are for GPUs"):
         choose_path("fast", "cpu", model, "warn")
     assert choose_path("reference", "cpu", model, "warn").name == "reference"
     assert build_stages("torch") is TORCH
