@@ -178,7 +178,7 @@ def _decode(exact: SparseAttention, hidden: Tensor) -> Tensor:
 
 def _relative(found: Tensor, expected: Tensor) -> float:
     scale = expected.double().norm().clamp(min=1e-30)
-    return float((found.double() - expected.double()).norm() / scale)
+    return ((found.detach().double() - expected.double()).norm() / scale).item()
 
 
 def _time(path: str, length: int, device: torch.device) -> dict[str, float]:
