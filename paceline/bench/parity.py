@@ -178,7 +178,7 @@ def _decode(exact: SparseAttention, hidden: Tensor) -> Tensor:
 
 def _relative(found: Tensor, expected: Tensor) -> float:
     scale = expected.double().norm().clamp(min=1e-30)
-    return ((found.detach().double() - expected.double()).norm() / scale).item()
+    return float((found.detach().double() - expected.double()).norm() / scale)
 
 
 def _time(path: str, length: int, device: torch.device) -> dict[str, float]:
