@@ -17,7 +17,8 @@ from paceline.config.nearest import nearest
 from paceline.errors import Interrupted, UsageError
 from paceline.recipes.nsa.hub import SAMPLES
 from paceline.recipes.nsa.manifest import MANIFEST
-from paceline.recipes.nsa.prepare import Preparation, Progress, Report, Request, prepare
+from paceline.recipes.nsa.prepare import Preparation, prepare
+from paceline.recipes.nsa.request import Progress, Report, Request
 
 _LINE_EVERY_S = 10.0
 

@@ -8,7 +8,7 @@ import pytest
 from paceline.cli import prepare_fineweb
 from paceline.cli.main import run_command
 from paceline.cli.prepare_fineweb import _Lines
-from paceline.recipes.nsa.prepare import Progress
+from paceline.recipes.nsa.request import Progress
 
 
 @pytest.fixture

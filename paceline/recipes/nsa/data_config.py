@@ -88,10 +88,10 @@ def check_data(data: Data, window: int | None = None, block: int | None = None) 
         what = (
             f"data.needle_first={data.needle_first} lies within the first block of {block}, which is always attended to"
         )
-        yield Problem(what, "data.needle_first and model.block", f"set data.needle_first={block}")
+        yield Problem(what, "data.needle_first and model.selection_block", f"set data.needle_first={block}")
     if block is not None and data.needle_distance < 2 * block:
         what = f"data.needle_distance={data.needle_distance} lies within the two local blocks of {block}, which are always attended to"
-        yield Problem(what, "data.needle_distance and model.block", f"set data.needle_distance={2 * block}")
+        yield Problem(what, "data.needle_distance and model.selection_block", f"set data.needle_distance={2 * block}")
 
 
 def needle_room(data: Data) -> int:

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 from paceline.errors import DataError
 from paceline.files import read_json, write_json
 from paceline.recipes.nsa.shards import check_payload, check_tokenizer, read_header, sync_directory
-from paceline.recipes.nsa.tokenizer import Identity, Tokenizer, load_tokenizer
+from paceline.recipes.nsa.tokenizer import BYTES, Identity, Tokenizer, check_same, load_tokenizer
 
 MANIFEST = "manifest.json"
 TOKENIZER = "tokenizer.json"
@@ -182,6 +182,9 @@ def check_shard(directory: Path, shard: Shard, identity: Identity, *, is_thoroug
 
 
 def load_stored_tokenizer(directory: Path, manifest: Manifest) -> Tokenizer:
-    """The tokenizer that made the shards."""
-    is_file = manifest.tokenizer.kind != "bytes"
-    return load_tokenizer(str(directory / TOKENIZER) if is_file else manifest.tokenizer.kind)
+    """The tokenizer that made the shards; DataError where another one lies in its place."""
+    stored = manifest.tokenizer
+    name = BYTES if stored.kind == BYTES else str(directory / TOKENIZER)
+    tokenizer = load_tokenizer(name)
+    check_same(tokenizer.identity, stored, name, str(directory / MANIFEST))
+    return tokenizer

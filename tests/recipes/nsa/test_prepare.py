@@ -21,10 +21,12 @@ from paceline.files import Lock
 from paceline.recipes.nsa import hub, shards
 from paceline.recipes.nsa.corpus import write_corpus
 from paceline.recipes.nsa.manifest import COMPLETE, load_manifest, load_stored_tokenizer, read_manifest
-from paceline.recipes.nsa.prepare import Preparation, Request, prepare
+from paceline.recipes.nsa.prepare import Preparation, prepare
+from paceline.recipes.nsa.request import Request
 from paceline.recipes.nsa.split import SPLITS
 from paceline.recipes.nsa.stream import map_shards
-from tests.recipes.nsa.test_tokenizer import gpt2_files
+from paceline.recipes.nsa.tokenizer import load_tokenizer
+from tests.recipes.nsa.gpt2 import gpt2_files
 
 pytestmark = pytest.mark.timeout(90)
 
@@ -144,7 +146,8 @@ def dying(function):
     return call
 
 os.fsync, os.replace = dying(os.fsync), dying(os.replace)
-from paceline.recipes.nsa.prepare import Request, prepare
+from paceline.recipes.nsa.prepare import prepare
+from paceline.recipes.nsa.request import Request
 prepare(Request((Path("in"),), Path("out"), validation_share=0.125, shard_tokens=40_000), lambda progress: None)
 """
 
@@ -355,6 +358,10 @@ def test_the_tokenizer_travels_with_the_shards(request_: Request, tmp_path: Path
     files.rename(tmp_path / "away")
     found = read_back(request_.out)
     assert Counter(found["train"] + found["validation"]) == Counter(texts)
+    other = load_tokenizer(str(gpt2_files(tmp_path / "other", "xyz"))).content()
+    (request_.out / "tokenizer.json").write_text(str(other))
+    with pytest.raises(DataError, match="not the one that made these tokens"):
+        read_back(request_.out)
 
 
 def test_the_three_kinds_of_files_give_the_same_documents(request_: Request, tmp_path: Path, texts: list[str]) -> None:

@@ -14,12 +14,13 @@ from paceline.errors import ConfigError, DataError
 from paceline.recipes.nsa.batch import NO_LABEL, TokenBatch
 from paceline.recipes.nsa.corpus import write_corpus
 from paceline.recipes.nsa.data_config import Data, check_data, find_idle_data
-from paceline.recipes.nsa.prepare import Request, prepare
+from paceline.recipes.nsa.prepare import prepare
+from paceline.recipes.nsa.request import Request
 from paceline.recipes.nsa.samples import LanguageData, load_samples
 from paceline.recipes.nsa.source import identify_data, read_vocabulary
 from paceline.recipes.nsa.split import is_held_out
 from paceline.workload import Draw
-from tests.recipes.nsa.test_tokenizer import gpt2_files
+from tests.recipes.nsa.gpt2 import gpt2_files
 
 DRAW = Draw(seed=0, epoch=0)
 SMALL = {"documents": 60, "samples": 10, "length": 128, "vocabulary": 1000, "needle_distance": 32, "needle_first": 16}
@@ -124,9 +125,9 @@ def test_what_is_evaluated_is_not_trained_on() -> None:
     assert len(sides[1]) > 5
 
 
-def test_generated_data_follows_from_its_seed(data: Data) -> None:
-    if data.source == "shards":
-        pytest.skip("shards are not generated")
+@pytest.mark.parametrize("source", ["text", "needle", "synthetic"])
+def test_generated_data_follows_from_its_seed(source: str) -> None:
+    data = build(source)
     other = data.model_copy(update={"seed": 1})
     first, second = rows(load_samples(data), [0, 1]), rows(load_samples(other), [0, 1])
     assert not torch.equal(first.input_ids, second.input_ids)

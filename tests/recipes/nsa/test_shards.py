@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import errno
+import os
 from array import array
 from pathlib import Path
 
@@ -103,6 +104,15 @@ def test_a_shard_of_another_tokenizer_is_refused(tmp_path: Path) -> None:
     path = write(tmp_path / "a.tokens", [1, 2])
     with pytest.raises(DataError, match="another tokenizer than tokenizers:wide"):
         check_tokenizer(read_header(path), WIDE, path)
+
+
+def test_a_shard_is_replaced_never_written_over(tmp_path: Path) -> None:
+    """Whoever has the old one mapped keeps it."""
+    path = write(tmp_path / "a.tokens", [1, 2])
+    os.link(path, tmp_path / "old")
+    before = path.read_bytes()
+    write(path, [3, 4])
+    assert (tmp_path / "old").read_bytes() == before != path.read_bytes()
 
 
 def test_an_error_leaves_nothing_and_an_old_file_as_it_was(tmp_path: Path) -> None:

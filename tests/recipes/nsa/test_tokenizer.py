@@ -9,16 +9,7 @@ import pytest
 
 from paceline.errors import DataError, UsageError
 from paceline.recipes.nsa.tokenizer import ByteTokenizer, Tokenizer, check_same, fingerprint_of, load_tokenizer
-from paceline.recipes.nsa.tokenizer_file import byte_alphabet
-
-
-def gpt2_files(place: Path, *extra: str) -> Path:
-    """A small vocabulary in GPT-2's form: 256 bytes, two merges, the token that ends a document."""
-    place.mkdir(parents=True, exist_ok=True)
-    tokens = [*byte_alphabet(), "he", "Ġa", *extra, "<|endoftext|>"]
-    (place / "vocab.json").write_text(json.dumps({token: number for number, token in enumerate(tokens)}))
-    (place / "merges.txt").write_text("#version: 0.2\nh e\nĠ a\n")
-    return place
+from tests.recipes.nsa.gpt2 import gpt2_files
 
 
 @pytest.mark.parametrize("text", ["", "plain", "Été – 日本 🙂\n", "\0\x7f", "a" * 1000])
