@@ -29,7 +29,7 @@ from paceline.recipes.nsa.attention import Shape, SparseAttention
 from paceline.recipes.nsa.cache import SparseCache
 from paceline.recipes.nsa.config import Model
 from paceline.recipes.nsa.paths import build_stages, fast_refusal
-from paceline.recipes.nsa.pattern import Pattern, build_frame, one_document
+from paceline.recipes.nsa.pattern import Pattern, one_document
 from paceline.recipes.nsa.rotary import build_rotation
 from paceline.telemetry.failure import format_failure
 
@@ -153,7 +153,7 @@ def _errors(
     stored = torch.float64 if kind == "fp64" else torch.float32
     attention = attention.to(stored)
     given = hidden.detach().to(stored, copy=True).requires_grad_()
-    frame = build_frame(positions, attention.shape.pattern, attention.shape.head_width, stored)
+    frame = attention.build_frame(positions, stored)
     with torch.autocast(hidden.device.type, torch.bfloat16, enabled=kind == "bf16"):
         found = attention(given, frame, blocks_BTGn=blocks)
     found.backward(upstream.to(found.dtype))
@@ -185,7 +185,7 @@ def _time(path: str, length: int, device: torch.device) -> dict[str, float]:
     """The median of a few forwards and backwards of one layer of the recipe's shape, bf16 on a GPU."""
     shape = Shape(768, 12, 2, 64)
     attention = SparseAttention(shape, build_stages(path)).to(device)
-    frame = build_frame(one_document(1, length, device), shape.pattern, shape.head_width, torch.float32)
+    frame = attention.build_frame(one_document(1, length, device), torch.float32)
     hidden = torch.randn(1, length, shape.width, device=device, requires_grad=True)
     forward_ms, backward_ms = [], []
     for _ in range(4):

@@ -22,7 +22,7 @@ from paceline.recipes.nsa import reference
 from paceline.recipes.nsa.cache import DenseCache, SparseCache
 from paceline.recipes.nsa.compression import Compression
 from paceline.recipes.nsa.gates import BRANCHES, Gates
-from paceline.recipes.nsa.pattern import Frame, Pattern
+from paceline.recipes.nsa.pattern import Frame, Pattern, build_frame
 from paceline.recipes.nsa.rotary import Rotation, rotate
 from paceline.recipes.nsa.stages import Stages, States
 
@@ -69,6 +69,11 @@ class SparseAttention(nn.Module):
         gates_BTH3 = self.gates(hidden_BTW)
         compressed, selected, window = self._attend(query, states, frame, blocks_BTGn)
         return self._mix(gates_BTH3, compressed, selected, window)
+
+    def build_frame(self, positions_BT: Tensor, dtype: torch.dtype) -> Frame:
+        """What its stages have to know of a batch; all layers share one."""
+        frame = build_frame(positions_BT, self.shape.pattern, self.shape.head_width, dtype)
+        return frame if self._stages is None else self._stages.lay_out(frame, self.shape.pattern)
 
     def decode(self, hidden_B1W: Tensor, rotation: Rotation, cache: SparseCache) -> Tensor:
         """The same for one more token per row, (B, 1, W), which the cache has not seen yet."""

@@ -5,24 +5,19 @@ frame = lay_out(build_frame(positions_BT, pattern, head_width, dtype), pattern)
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from paceline.recipes.nsa.pattern import Frame, Pattern
 from paceline.recipes.nsa.range_attention import Stretch, build_stretch
-from paceline.recipes.nsa.rotary import Rotation
 
 
-class FastFrame(NamedTuple):
+@dataclass(frozen=True)
+class FastFrame(Frame):
     """A frame, and what follows from it."""
 
-    positions_BT: Tensor
-    starts_BT: Tensor
-    ends_BN: Tensor
-    rotation: Rotation
-    block_rotation: Rotation
     compressed: Stretch
     """the slots that a query sees"""
     window: Stretch
@@ -56,6 +51,8 @@ def lay_out(frame: Frame, pattern: Pattern) -> FastFrame:
         positions,
         starts,
         frame.ends_BN,
+        frame.first_BT,
+        frame.seen_BT,
         frame.rotation,
         frame.block_rotation,
         build_stretch(_narrow(frame.first_BT), _narrow(frame.seen_BT), num_slots),
@@ -84,3 +81,9 @@ def _find_cover(frame: Frame, pattern: Pattern) -> Tensor:
 
 def _narrow(index: Tensor) -> Tensor:
     return index.int().contiguous()
+
+
+def fast(frame: Frame) -> FastFrame:
+    """The frame that `lay_out` made."""
+    assert isinstance(frame, FastFrame)
+    return frame

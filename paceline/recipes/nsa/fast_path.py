@@ -13,38 +13,40 @@ from torch import Tensor
 
 from paceline.recipes.nsa.chosen_attention import attend_chosen
 from paceline.recipes.nsa.compression import Compression
-from paceline.recipes.nsa.fast_frame import FastFrame, lay_out
+from paceline.recipes.nsa.fast_frame import fast, lay_out
 from paceline.recipes.nsa.fast_selection import select
-from paceline.recipes.nsa.pattern import Pattern
+from paceline.recipes.nsa.pattern import Frame, Pattern
 from paceline.recipes.nsa.range_attention import attend_range
 from paceline.recipes.nsa.stages import Stages
 
 
-def compress(states_BTGD: Tensor, compression: Compression, frame: FastFrame) -> Tensor:
+def compress(states_BTGD: Tensor, compression: Compression, frame: Frame) -> Tensor:
     """(B, N, G, D): one key or value per slot, not turned yet."""
-    cut: Tensor = _Cut.apply(states_BTGD, frame.ends_BN, frame.cover_BTc, compression.block)  # type: ignore[no-untyped-call]
+    cut: Tensor = _Cut.apply(states_BTGD, frame.ends_BN, fast(frame).cover_BTc, compression.block)  # type: ignore[no-untyped-call]
     compressed: Tensor = compression(cut.transpose(2, 3))
     return compressed
 
 
-def attend_compressed(query_BTHD: Tensor, keys_BNGD: Tensor, values_BNGD: Tensor, frame: FastFrame) -> tuple[Tensor, Tensor]:
-    out, logsum = attend_range(query_BTHD, keys_BNGD, values_BNGD, frame.compressed)
+def attend_compressed(
+    query_BTHD: Tensor, keys_BNGD: Tensor, values_BNGD: Tensor, frame: Frame
+) -> tuple[Tensor, Tensor]:
+    out, logsum = attend_range(query_BTHD, keys_BNGD, values_BNGD, fast(frame).compressed)
     return out, torch.where(logsum.isinf(), -math.inf, logsum * math.log(2))
 
 
 def attend_selected(
-    query_BTHD: Tensor, keys_BTGD: Tensor, values_BTGD: Tensor, blocks_BTGn: Tensor, frame: FastFrame, pattern: Pattern
+    query_BTHD: Tensor, keys_BTGD: Tensor, values_BTGD: Tensor, blocks_BTGn: Tensor, frame: Frame, pattern: Pattern
 ) -> Tensor:
     first = frame.starts_BT[..., None, None] + blocks_BTGn * pattern.selection_block
     chosen = torch.where(blocks_BTGn < 0, -1, first)
-    return attend_chosen(query_BTHD, keys_BTGD, values_BTGD, chosen, frame.owner_BT, pattern.selection_block)
+    return attend_chosen(query_BTHD, keys_BTGD, values_BTGD, chosen, fast(frame).owner_BT, pattern.selection_block)
 
 
-def attend_window(query_BTHD: Tensor, keys_BTGD: Tensor, values_BTGD: Tensor, frame: FastFrame, pattern: Pattern) -> Tensor:
-    return attend_range(query_BTHD, keys_BTGD, values_BTGD, frame.window)[0]
+def attend_window(query_BTHD: Tensor, keys_BTGD: Tensor, values_BTGD: Tensor, frame: Frame, pattern: Pattern) -> Tensor:
+    return attend_range(query_BTHD, keys_BTGD, values_BTGD, fast(frame).window)[0]
 
 
-FAST = Stages(compress, attend_compressed, select, attend_selected, attend_window)
+FAST = Stages(lay_out, compress, attend_compressed, select, attend_selected, attend_window)
 
 
 class _Cut(torch.autograd.Function):
@@ -71,6 +73,3 @@ class _Cut(torch.autograd.Function):
         for place in cover.unbind(-1):
             total = total + flat[rows, place.clamp(min=0)] * (place >= 0)[..., None, None]
         return total, None, None, None
-
-
-__all__ = ["FAST", "lay_out"]

@@ -12,15 +12,15 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from paceline.recipes.nsa.fast_frame import FastFrame
-from paceline.recipes.nsa.pattern import Pattern
+from paceline.recipes.nsa.fast_frame import FastFrame, fast
+from paceline.recipes.nsa.pattern import Frame, Pattern
 from paceline.recipes.nsa.range_attention import LOG2_E, precision_of
 
 _MOST_SCORES = 2**25
 """of a chunk: 128 MiB"""
 
 
-def select(query_BTHD: Tensor, keys_BNGD: Tensor, logsum_BHT: Tensor, frame: FastFrame, pattern: Pattern) -> Tensor:
+def select(query_BTHD: Tensor, keys_BNGD: Tensor, logsum_BHT: Tensor, frame: Frame, pattern: Pattern) -> Tensor:
     """(B, T, G, n): numbers of the blocks in the query's document, rising; -1 behind them where there are fewer."""
     rows, length = query_BTHD.shape[:2]
     num_selection = pattern.num_selection(length)
@@ -29,7 +29,7 @@ def select(query_BTHD: Tensor, keys_BNGD: Tensor, logsum_BHT: Tensor, frame: Fas
     return torch.cat(
         [
             _choose(
-                _score(query, keys, logsum_BHT, frame, pattern, begin, min(at_once, length - begin)),
+                _score(query, keys, logsum_BHT, fast(frame), pattern, begin, min(at_once, length - begin)),
                 frame.positions_BT[:, begin : begin + at_once],
                 pattern,
             )

@@ -85,7 +85,10 @@ class LanguageModel(nn.Module):
         return losses_BT, is_right_BT
 
     def build_frame(self, positions_BT: Tensor) -> Frame:
-        dtype = self.token_embedding.weight.dtype
+        dtype, first = self.token_embedding.weight.dtype, self.blocks[0]
+        assert isinstance(first, Block)
+        if isinstance(first.attention, SparseAttention):
+            return first.attention.build_frame(positions_BT, dtype)
         return build_frame(positions_BT, self.shape.pattern, self.shape.head_width, dtype)
 
     def build_caches(self) -> list[Cache]:

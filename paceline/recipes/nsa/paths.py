@@ -9,9 +9,11 @@ What cannot be served is refused with the reason: `fast` always, `auto` where at
 from __future__ import annotations
 
 from dataclasses import dataclass
+from importlib.util import find_spec
 
 from paceline.errors import ConfigError
 from paceline.recipes.nsa.config import Model
+from paceline.recipes.nsa.fast_path import FAST
 from paceline.recipes.nsa.stages import Stages
 from paceline.recipes.nsa.torch_path import TORCH
 
@@ -47,9 +49,13 @@ def fast_refusal(device_type: str, model: Model) -> str:
         return f"its kernels take heads 64 or 128 wide, not {model.head_width}"
     if model.heads > 16 * model.groups:
         return f"its kernels take up to 16 heads per group, not {model.heads // model.groups}"
-    return "this version has no kernels yet"
+    if model.selection_block not in (16, 32, 64, 128):
+        return f"its kernels take selection blocks of 16, 32, 64 or 128 tokens, not {model.selection_block}"
+    if find_spec("triton") is None:
+        return "its kernels need Triton, which is not installed"
+    return ""
 
 
 def build_stages(path: str) -> Stages | None:
     """None: the reference, which has none."""
-    return {"torch": TORCH, "reference": None}[path]
+    return {"fast": FAST, "torch": TORCH, "reference": None}[path]

@@ -18,7 +18,6 @@ Shapes: B rows, T tokens, N slots.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -58,7 +57,8 @@ class Pattern:
         return -(-length // self.selection_block)
 
 
-class Frame(NamedTuple):
+@dataclass(frozen=True)
+class Frame:
     """What all layers have to know about the documents of a batch."""
 
     positions_BT: Tensor

@@ -47,7 +47,9 @@ def score_kernel(
             k = tl.load(k_ptr + slot[None, :].to(tl.int64) * G * D + d[:, None], mask=is_slot[None, :], other=0.0)
             sees = (slot[None, :] >= first[:, None]) & (slot[None, :] < seen[:, None])
             for r in range(R):
-                q = tl.load(q_ptr + (t[:, None].to(tl.int64) * H + r) * D + d[None, :], mask=is_query[:, None], other=0.0)
+                q = tl.load(
+                    q_ptr + (t[:, None].to(tl.int64) * H + r) * D + d[None, :], mask=is_query[:, None], other=0.0
+                )
                 lse = tl.load(lse_ptr + r * T + t, mask=is_query, other=0.0) * LOG2_E
                 p = tl.exp2(tl.dot(q, k, input_precision=PRECISION) * scale - lse[:, None])
                 score += (min(offset + PER_BLOCK, PER_SELECTION) - max(offset, 0)) * tl.where(sees, p, 0.0)

@@ -74,10 +74,17 @@ class AttendWindow(Protocol):
         ...
 
 
+class LayOut(Protocol):
+    def __call__(self, frame: Frame, pattern: Pattern) -> Frame:
+        """The frame with all that these stages want to know besides, once per batch."""
+        ...
+
+
 @dataclass(frozen=True)
 class Stages:
     """What computes each of them."""
 
+    lay_out: LayOut
     compress: Compress
     attend_compressed: AttendCompressed
     select: Select

@@ -88,7 +88,12 @@ def attend_window(query_BTHD: Tensor, keys_BTGD: Tensor, values_BTGD: Tensor, fr
     return _in_chunks(look, query_BTHD, keys_BTGD, values_BTGD, reach=pattern.window)[0]
 
 
-TORCH = Stages(compress, attend_compressed, select, attend_selected, attend_window)
+def lay_out(frame: Frame, pattern: Pattern) -> Frame:
+    """Nothing more."""
+    return frame
+
+
+TORCH = Stages(lay_out, compress, attend_compressed, select, attend_selected, attend_window)
 
 
 def grouped_scores(query_BQHD: Tensor, keys_BSGD: Tensor) -> Tensor:

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from paceline.recipes.nsa import reference
 from paceline.recipes.nsa.attention import Shape, SparseAttention
-from paceline.recipes.nsa.pattern import Frame, Pattern, build_frame
+from paceline.recipes.nsa.pattern import Frame, Pattern
 from paceline.recipes.nsa.stages import Stages
 from paceline.recipes.nsa.torch_path import TORCH
 
@@ -54,7 +54,7 @@ def make_positions(*rows: tuple[int, ...]) -> Tensor:
 
 
 def frame_of(positions_BT: Tensor, attention: SparseAttention, dtype: torch.dtype = torch.float64) -> Frame:
-    return build_frame(positions_BT, attention.shape.pattern, attention.shape.head_width, dtype)
+    return attention.build_frame(positions_BT, dtype)
 
 
 def make_hidden(positions_BT: Tensor, width: int = 48, seed: int = 1) -> Tensor:

@@ -8,6 +8,7 @@ from paceline.config.contradictions import Facts
 from paceline.errors import ConfigError
 from paceline.recipes.job import load_job
 from paceline.recipes.nsa.config import Model, NsaConfig, is_sparse
+from paceline.recipes.nsa.fast_path import FAST
 from paceline.recipes.nsa.paths import build_stages, choose_path
 from paceline.recipes.nsa.torch_path import TORCH
 
@@ -83,3 +84,13 @@ def test_a_silent_fallback_on_a_gpu_can_be_refused() -> None:
     with pytest.raises(ConfigError, match="64 or 128 wide, not 32"):
         choose_path("auto", "cuda", wide, "error")
     assert choose_path("torch", "cuda", wide, "error").name == "torch"
+
+
+def test_kernels_where_there_is_a_gpu_and_triton(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("paceline.recipes.nsa.paths.find_spec", lambda name: object())
+    assert choose_path("auto", "cuda", Model(), "error").name == "fast"
+    assert build_stages("fast") is FAST
+    with pytest.raises(ConfigError, match="selection blocks of 16, 32, 64 or 128 tokens, not 48"):
+        choose_path("fast", "cuda", Model(selection_block=48), "warn")
+    monkeypatch.setattr("paceline.recipes.nsa.paths.find_spec", lambda name: None)
+    assert choose_path("auto", "cuda", Model(), "warn").reason == "its kernels need Triton, which is not installed"
