@@ -73,10 +73,11 @@ def test_outputs_and_all_gradients(name: str) -> None:
         errors = {"output": relative_error(found, expected)}
         for weight, parameter in [("hidden", given), *attention.named_parameters()]:
             exact = gradients[weight]
-            if exact is None or not exact.any():
+            whole = gradients["project_out.weight"].norm().item()
+            if exact is None or exact.norm().item() < 1e-9 * whole:
                 # What a row so short cannot reach gets nothing, or what rounding leaves of nothing.
                 left = 0.0 if parameter.grad is None else parameter.grad.double().norm().item()
-                assert left <= limit * gradients["project_out.weight"].norm().item(), weight
+                assert left <= limit * whole, weight
             else:
                 errors[weight] = relative_error(parameter.grad, exact)
         worst = max(errors, key=lambda weight: errors[weight])
