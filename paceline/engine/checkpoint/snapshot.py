@@ -13,7 +13,6 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 
 import torch
-from torch._utils import _flatten_dense_tensors
 
 _SLAB = 1 << 26
 """Bytes per piece of memory."""
@@ -162,10 +161,7 @@ def _pack(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
     """The same bytes one after another in a few tensors, made by what the device does next."""
     groups = itertools.groupby(tensors, key=lambda tensor: (tensor.device, tensor.element_size()))
     with torch.no_grad():
-        return [
-            _flatten_dense_tensors([tensor.view(_WORDS[size]) for tensor in group])  # type: ignore[no-untyped-call]
-            for (_, size), group in groups
-        ]
+        return [torch.cat([tensor.view(_WORDS[size]).reshape(-1) for tensor in group]) for (_, size), group in groups]
 
 
 def _placed(tensors: Iterable[torch.Tensor]) -> Iterator[tuple[torch.Tensor, int]]:

@@ -72,3 +72,11 @@ def test_packed_tensors_are_the_same_bytes() -> None:
     assert not any(each.requires_grad for each in packed)
     found = b"".join(each.numpy().tobytes() for each in packed)
     assert found == b"".join(t.detach().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes() for t in tensors)
+
+
+def test_a_tensor_that_is_packed_alone_is_a_copy() -> None:
+    """The next update comes while it is written."""
+    tensor = torch.ones(3)
+    (packed,) = snapshot._pack([tensor])
+    tensor.zero_()
+    assert packed.any()
