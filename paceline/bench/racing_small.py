@@ -1,10 +1,10 @@
-"""Replays small sweeps, 8 cells and 6 repeats under rough noise, full grid against race: where a quarter of the grid is a trial or two of each cell.
+"""Replays small sweeps, 8 cells and 6 repeats under rough noise, full grid against race: a quarter of such a grid is a trial or two of each.
 
-Under such noise not even the grid tells close cells apart, so what is right is said in its own terms. A race is right if its choice is
-the best cell or within the margin of it; or if it says that it is not decided, names the best cell among those it did not tell
-apart, and its choice is not further behind than the grid could show with its repeats (power.py). How far choices are behind on average
-stands beside it, the grid's, too: that is what an honest "not decided" cannot excuse. Kinds:
-- front: four cells within 20 %, the best of them first by at least 2 %, four others 25 to 45 % behind, as a recorded sweep had them;
+Under such noise not even the grid tells close cells apart, so what is right is said in its terms. A choice is right if it is the best
+cell or within the margin of it; or if it is behind by no more than a standard error of the grid's own differences, and the sweep
+names the best cell among those it did not tell apart from its choice. "Not decided" alone is never right. How far choices are
+behind on average stands beside it. Kinds:
+- front: four cells within 20 %, the best of them first by at least 2 %, four others 25 to 45 % behind, as a real sweep had them;
 - spread: as the recorded cases scatter; null: no cell differs from another, right if none was called slower.
 """
 
@@ -83,7 +83,6 @@ def replay_small(trace: Trace, kind: str, seed: int, settings: RaceSettings | No
     truth = {cell.name: cell.truth(trace.steps) for cell in cells}
     noise, best = trace.trial_noise(), max(truth.values())
     resolution = noise * math.sqrt(2 / (settings.repeats or REPEATS))
-    judged = [_judge(racer, truth, resolution, settings) for racer in (grid, race)]
     chosen = [racer.ranking().leader or cells[0].name for racer in (grid, race)]
     return SmallReplay(
         trace.name,
@@ -94,7 +93,8 @@ def replay_small(trace: Trace, kind: str, seed: int, settings: RaceSettings | No
         len(race.results()),
         best - truth[chosen[0]],
         best - truth[chosen[1]],
-        *judged,
+        _judge(grid, truth, resolution, settings),
+        _judge(race, truth, resolution, settings),
         _claims_wrong(race, truth, settings),
         not race.ranking().rivals,
         len(grid.ranking().rivals),
@@ -118,7 +118,11 @@ def _claims_wrong(racer: Racer, truth: dict[str, float], settings: RaceSettings)
     is_won = any(verdict.verdict == "winner" for verdict in ranking.verdicts.values())
     is_beaten = max(truth.values()) > level + margin
     # Where no cell differs, every one that was called slower was called so wrongly.
-    return (bool(slower) and len(set(truth.values())) == 1) or max(slower, default=-math.inf) > level + margin or (is_won and is_beaten)
+    return (
+        (bool(slower) and len(set(truth.values())) == 1)
+        or max(slower, default=-math.inf) > level + margin
+        or (is_won and is_beaten)
+    )
 
 
 def replay_all_small(replays: int, seed: int, noises: tuple[float, ...] = NOISES) -> Iterator[SmallReplay]:
