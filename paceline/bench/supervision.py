@@ -82,7 +82,10 @@ class Cost:
 
 def measure(ranks: int, seconds: float, repeats: int, step_s: float = 0.1) -> Cost:
     """The CPU time of one supervisor over so many seconds, several times, its start left out."""
-    with tempfile.TemporaryDirectory(prefix="paceline-bench-") as scratch, _fake_run(Path(scratch), ranks, step_s) as root:
+    with (
+        tempfile.TemporaryDirectory(prefix="paceline-bench-") as scratch,
+        _fake_run(Path(scratch), ranks, step_s) as root,
+    ):
         command = [sys.executable, "-m", "paceline.supervise", str(root), "--attempt", "1"]
         process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
         held = HeldProcess(process.pid)

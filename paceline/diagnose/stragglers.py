@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from statistics import fmean, median
+from statistics import median
 
 from paceline.diagnose.blocks import Block, Collector
 from paceline.diagnose.finding import Finding, Witness
@@ -90,7 +90,7 @@ class Stragglers:
             self._by_idle.add(block.idle, block.steps)
         self._long.append(block)
         if len(self._long) == _LONG:
-            means = {rank: fmean(each.excess[rank] for each in self._long) for rank in block.excess}
+            means = {rank: sum(each.excess[rank] for each in self._long) / _LONG for rank in block.excess}
             self._by_long_wait.add(means, sum(each.steps for each in self._long))
             self._long.clear()
 

@@ -51,18 +51,20 @@ class HeldProcess:
     def look(self) -> ProcessSight:
         """What it does at this moment. A process whose parent has not asked yet how it ended still tells it."""
         try:
-            text = os.pread(self._stat, 1024, 0).decode("ascii", "replace")
-            _, resident, mapped, *_ = map(int, os.pread(self._memory, 256, 0).split())
+            text = os.pread(self._stat, 1024, 0)
+            _, resident, mapped, _ = os.pread(self._memory, 256, 0).split(None, 3)
         except ProcessLookupError:
             return ProcessSight(self.pid, "gone", self._cpu_s, None, self._exit_code)
         # Whatever a process calls itself stands in brackets, and may hold any character.
-        fields = text[text.rindex(")") + 2 :].split()
-        state = _STATES.get(fields[0], "other")
+        fields = text[text.rindex(b")") + 2 :].split(
+            None, 13
+        )  # so far as they are needed: this is asked of many, often
+        state = _STATES.get(fields[0].decode("ascii", "replace"), "other")
         self._cpu_s = (int(fields[11]) + int(fields[12])) / _TICKS
         if state == "zombie":
-            self._exit_code = os.waitstatus_to_exitcode(int(fields[49]))
+            self._exit_code = os.waitstatus_to_exitcode(int(fields[13].split()[36]))
         # What it has mapped of files is the system's to take back: who reads its data so, touches more of them for hours.
-        memory_gib = (resident - mapped) / _PAGES_PER_GIB if state not in ("zombie", "gone") else None
+        memory_gib = (int(resident) - int(mapped)) / _PAGES_PER_GIB if state not in ("zombie", "gone") else None
         return ProcessSight(self.pid, state, self._cpu_s, memory_gib, self._exit_code)
 
     def read_began_s(self) -> float | None:

@@ -6,6 +6,7 @@ import os
 import time
 
 import pytest
+
 from paceline.bench.supervision import Cost, _read_cpu_s, measure
 from paceline.errors import PacelineError
 from paceline.telemetry.pulse import find_pulse_directories
