@@ -36,7 +36,7 @@ _EXPLAINED = 0.4
 _AGREED = 0.3
 """of the time that a rank is idle, by which the others at least have to wait longer: else it is idle because it waits for somebody"""
 _CURES = {
-    "data": "look at what it reads from (its disk, its loader processes: paceline bench loader)",
+    "data": "look at what it reads from, its disk and its loader processes; paceline bench loader CONFIG says what the loader can bring",
     "forward": "look at its GPU or cores: clocks, temperature, another process on them",
     "backward": "look at its GPU or cores: clocks, temperature, another process on them",
     "optimizer": "look at its cores and memory: another process on them",

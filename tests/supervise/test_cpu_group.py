@@ -12,7 +12,6 @@ import pytest
 
 from paceline.supervise.cpu_group import CpuGroups, HeldBack, Mount, find_group, find_mounts
 
-
 MOUNTS = b"""\
 30 23 0:27 / / rw,relatime - overlay overlay rw
 32 31 0:29 /docker/ab /sys/fs/cgroup/cpu,cpuacct ro,nosuid shared:9 - cgroup cgroup rw,cpu,cpuacct
