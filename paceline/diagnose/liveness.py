@@ -6,7 +6,7 @@ of it was last seen to move; a time that a rank wrote down is only told, never c
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from paceline.diagnose.culprit import accuse, find_behind
 from paceline.diagnose.deaths import has_died, report_deaths, report_stopped
@@ -72,7 +72,7 @@ class Liveness:
                 continue
             held_s = max(0.0, sight.time - pulse.since)
             self._tracks[seen.rank] = _Track(seen, sight.monotonic - held_s, pulse=pulse)
-            self.pace.learn(replace(pulse, step=pulse.step - pulse.steps, spent_s={}), pulse, 0.0)
+            self.pace.learn(pulse._replace(step=pulse.step - pulse.steps, spent_s={}), pulse, 0.0)
         self._attempt = sight.attempt
         self.see(sight)
 

@@ -1,7 +1,7 @@
 """For how long the kernel has held a process back because its control group had used up its CPU quota (a container's CPU limit is one).
 
     groups = CpuGroups()
-    groups.read(4711)      -> HeldBack(group="/kubepods/pod1", seconds=12.4), or None: no quota can be, or nobody tells
+    groups.read(b"0::/kubepods/pod1")      -> HeldBack(group="/kubepods/pod1", seconds=12.4), or None: no quota can be, or nobody tells
 
 A group's name is as seen from here: in a container with a control group namespace of its own, "/" is the container's group, which has a
 quota if the container has one. The real root has none, and its counters say nothing of the kind.
@@ -40,20 +40,18 @@ class CpuGroups:
 
     def __init__(self, mounts: list[Mount] | None = None) -> None:
         self._mounts = find_mounts(_read("/proc/self/mountinfo") or b"") if mounts is None else mounts
-        self._told: dict[tuple[bool, str], HeldBack | None] = {}
+        self._told: dict[bytes, HeldBack | None] = {}
 
     def forget(self) -> None:
         """Time has passed: whoever is asked about next is read anew."""
         self._told.clear()
 
-    def read(self, pid: int) -> HeldBack | None:
-        """Which group it is in is read each time: a process can be moved."""
-        group = find_group(_read(f"/proc/{pid}/cgroup") or b"")
-        if group is None:
-            return None
-        if group not in self._told:
-            self._told[group] = self.read_group(*group)
-        return self._told[group]
+    def read(self, text: bytes) -> HeldBack | None:
+        """Of a process, by what its /proc/PID/cgroup says at this moment: it can be moved."""
+        if text not in self._told:
+            group = find_group(text)
+            self._told[text] = self.read_group(*group) if group is not None else None
+        return self._told[text]
 
     def read_group(self, is_unified: bool, group: str) -> HeldBack | None:
         for mount in self._mounts:

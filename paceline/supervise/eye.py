@@ -22,7 +22,7 @@ from paceline.telemetry.pulse import Pulse, PulseReader
 
 _PROCESS_EVERY_S = 1.0
 _GROUP_EVERY_S = 1 / 32
-"""for each rank: a file has to be opened"""
+"""for each rank: it is a file more to read"""
 MOST_BETWEEN_S = 1.0
 """of the time between two looks: a machine that stood still (a paused virtual machine, a frozen group) is no rank that hangs"""
 
@@ -62,7 +62,7 @@ class _RankEye:
         if not is_moving or now - self._seen_at >= _PROCESS_EVERY_S:
             self._look_at_process(pulse.pid, now)
         if is_moving and self.process is not None and now - self._asked_group >= self._group_every_s:
-            self._asked_group, self._held_back = now, self._groups.read(pulse.pid)
+            self._asked_group, self._held_back = now, self._groups.read(self.process.read_groups())
         held, seen = self._held_back, self._seen
         if held is not None and seen is not None and (held.group, held.seconds) != (seen.group, seen.held_back_s):
             self._seen = seen = replace(seen, group=held.group, held_back_s=held.seconds)

@@ -17,8 +17,9 @@ import struct
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 from paceline.telemetry.thread_time import ThreadTime, open_thread_time
 
@@ -79,9 +80,8 @@ Own = tuple[float, float, float, float]
 ranks, so for something of its own; and how long it was ready to run and got no core, in all of these."""
 
 
-@dataclass(frozen=True)
-class Pulse:
-    """One reading."""
+class Pulse(NamedTuple):
+    """One reading. A tuple, because many are made each second."""
 
     rank: int
     pid: int
@@ -95,7 +95,7 @@ class Pulse:
     """steps of which it is known how long this rank waited for the others"""
     waited_ms: float = 0.0
     """in all of these together"""
-    spent_s: Mapping[str, float] = field(default_factory=dict)
+    spent_s: Mapping[str, float] = MappingProxyType({})
     """time in each phase that it has been in, up to `since`, by the host's clock; of `checkpoint` also what was written meanwhile"""
     steps: int = 0
     """steps that its process has begun: over these `spent_s` has added up, whatever step it resumed at"""
@@ -103,6 +103,10 @@ class Pulse:
     """the last of its waits, the newest last: whoever looks now and then still sees every step"""
     recent_own_ms: Sequence[float] = ()
     """of the same steps, of each what an Own says; empty: it does not tell"""
+
+    def to_record(self) -> dict[str, Any]:
+        """As JSON can hold it."""
+        return self._asdict() | {"recent_ms": list(self.recent_ms), "recent_own_ms": list(self.recent_own_ms)}
 
     def list_waits(self, begin: int, end: int) -> Sequence[float]:
         """Of the steps that told their wait, counted from 0, from one of the recent ones up to before another."""

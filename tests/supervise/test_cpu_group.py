@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from paceline.supervise.cpu_group import CpuGroups, HeldBack, Mount, find_group, find_mounts
+from paceline.supervise.rank_process import HeldProcess
 
 MOUNTS = b"""\
 30 23 0:27 / / rw,relatime - overlay overlay rw
@@ -64,25 +65,24 @@ def test_a_group_outside_our_namespace_is_not_taken_for_ours(tmp_path: Path) -> 
 
 
 def test_a_group_is_read_once_for_all_its_ranks_and_anew_at_the_next_look(tmp_path: Path) -> None:
-    own = find_group(Path("/proc/self/cgroup").read_bytes())
-    if own is None:
-        pytest.skip("there are no control groups here")
-    is_unified, group = own
-    place = tmp_path / group.strip("/")
-    place.mkdir(parents=True, exist_ok=True)
-    groups = CpuGroups([Mount(is_unified, "/", str(tmp_path))])
-    (place / "cpu.stat").write_text(COUNTED)
-    assert groups.read(os.getpid()) == HeldBack(group, 2.5)
-    (place / "cpu.stat").write_text(COUNTED.replace("25", "35"))
-    assert groups.read(os.getpid()) == HeldBack(group, 2.5)
+    (tmp_path / "pod").mkdir()
+    groups = CpuGroups([Mount(True, "/", str(tmp_path))])
+    (tmp_path / "pod" / "cpu.stat").write_text(COUNTED)
+    assert groups.read(b"0::/pod\n") == HeldBack("/pod", 2.5)
+    (tmp_path / "pod" / "cpu.stat").write_text(COUNTED.replace("25", "35"))
+    assert groups.read(b"0::/pod\n") == HeldBack("/pod", 2.5)
     groups.forget()
-    assert groups.read(os.getpid()) == HeldBack(group, 3.5)
+    assert groups.read(b"0::/pod\n") == HeldBack("/pod", 3.5)
 
 
 def test_a_process_that_has_gone_tells_nothing() -> None:
-    child = subprocess.Popen([sys.executable, "-c", ""])
-    child.wait(timeout=60)
-    assert CpuGroups().read(child.pid) is None
+    child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    held = HeldProcess(child.pid)
+    assert held.read_groups() == Path(f"/proc/{child.pid}/cgroup").read_bytes()
+    child.communicate(b"\n", timeout=60)
+    assert held.read_groups() == b""
+    held.close()
+    assert CpuGroups().read(b"") is None
 
 
 def test_a_real_quota_is_counted() -> None:
@@ -92,13 +92,14 @@ def test_a_real_quota_is_counted() -> None:
     except OSError as error:
         pytest.skip(f"no control group can be made here: {error}")
     child = subprocess.Popen([sys.executable, "-c", "while True: pass"])
+    process = HeldProcess(child.pid)
     try:
         (group / "cpu.cfs_period_us").write_text("10000")
         (group / "cpu.cfs_quota_us").write_text("1000")
         (group / "cgroup.procs").write_text(str(child.pid))
         deadline = time.monotonic() + 60
         while time.monotonic() < deadline:
-            held = CpuGroups().read(child.pid)
+            held = CpuGroups().read(process.read_groups())
             assert held is not None
             assert held.group == f"/{group.name}"
             if held.seconds > 0.05:
@@ -106,6 +107,7 @@ def test_a_real_quota_is_counted() -> None:
             time.sleep(0.05)
         pytest.fail("nothing was counted")
     finally:
+        process.close()
         child.kill()
         child.wait(timeout=60)
         for _ in range(50):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 import signal
 import struct
@@ -267,4 +268,6 @@ def test_a_rank_that_tells_nothing_of_its_own_says_so(tmp_path: Path) -> None:
     pulse = read_pulse(tmp_path, 0)
     assert pulse is not None
     assert (list(pulse.recent_ms), list(pulse.recent_own_ms)) == ([1.0], [])
+    record = json.loads(json.dumps(pulse.to_record()))
+    assert (record["rank"], record["phase"], record["recent_ms"]) == (0, "data", [1.0])
     writer.close()
