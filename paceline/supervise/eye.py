@@ -4,7 +4,8 @@
     sight = eye.look()            # four times a second
     eye.wait(0.25)                # or until a process ends
 
-Everything stays open between two looks. A rank that gets on is not asked for more than its pulse, but once a second.
+Everything stays open between two looks. A rank that gets on is not asked for more than its pulse, but once a second; of more than 32 not
+even that often.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ from paceline.supervise.rank_process import HeldProcess, is_hidden, open_process
 from paceline.telemetry.pulse import Pulse, PulseReader
 
 _PROCESS_EVERY_S = 1.0
-_GROUP_EVERY_S = 1 / 32
-"""for each rank: it is a file more to read"""
+_PER_RANK_S = 1 / 32
+"""for each rank of the run: what a rank that gets on is asked besides is two or three files to read"""
 MOST_BETWEEN_S = 1.0
 """of the time between two looks: a machine that stood still (a paused virtual machine, a frozen group) is no rank that hangs"""
 
@@ -35,7 +36,8 @@ class _RankEye:
     ) -> None:
         self._pulses = pulses
         self._attempt = attempt
-        self._group_every_s = _GROUP_EVERY_S * world_size
+        self._group_every_s = _PER_RANK_S * world_size
+        self._process_every_s = max(_PROCESS_EVERY_S, _PER_RANK_S * world_size)
         self._rank = rank
         self._poll = poll
         self._groups = groups
@@ -59,7 +61,7 @@ class _RankEye:
         if self._last is None or pulse.pid != self._last.pid:
             self._take(pulse.pid)
         is_moving, self._last = pulse is not self._last, pulse
-        if not is_moving or now - self._seen_at >= _PROCESS_EVERY_S:
+        if not is_moving or now - self._seen_at >= self._process_every_s:
             self._look_at_process(pulse.pid, now)
         if is_moving and self.process is not None and now - self._asked_group >= self._group_every_s:
             self._asked_group, self._held_back = now, self._groups.read(self.process.read_groups())
