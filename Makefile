@@ -25,8 +25,9 @@ demo: $(INSTALLED)
 	if nvidia-smi -L 2>/dev/null | grep -q '^GPU'; then ranks=; fi; \
 	set -x; $(BIN)/paceline play p0-p3 $$ranks --out runs/demo-$$(date +%Y%m%d-%H%M%S)
 
+# Files side by side, in the order of their names: the default begins with those that have most tests, and ends with the longest ones.
 test: $(INSTALLED_DEV)
-	$(BIN)/python -m pytest -m 'not slow and not gpu'
+	$(BIN)/python -m pytest -m 'not slow and not gpu' -n auto --dist loadfile --no-loadscope-reorder
 
 test-all: $(INSTALLED_ALL)
 	$(BIN)/python -m pytest

@@ -53,20 +53,26 @@ def storage_errors(path: str | Path) -> Iterator[None]:
         raise storage_error(error, path) from error
 
 
-def write_text(path: Path, text: str) -> None:
+def write_text(path: str | Path, text: str) -> None:
     """Replaces `path` atomically: readers see the old content or the new one, never a part.
 
     Bytes of an argument or a file name that are no UTF-8 are written as their escape.
     """
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    folder, name = os.path.split(path)
+    temporary = os.path.join(folder, f".{name}.{os.getpid()}")
+    rest = memoryview(text.encode(errors="backslashreplace"))
     try:
-        with open(temporary, "w", encoding="utf-8", errors="backslashreplace") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
+        try:
+            while rest:
+                rest = rest[os.write(descriptor, rest) :]
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
         os.replace(temporary, path)
     except OSError:
-        temporary.unlink(missing_ok=True)
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(temporary)
         raise
 
 

@@ -1,17 +1,43 @@
-"""What tests of every room share: where the real data is."""
+"""What tests of every room share: where the real data is, and over how many processes they are spread."""
 
 from __future__ import annotations
 
 import contextlib
 import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from paceline.cores import cpu_count
 from paceline.errors import UsageError
 from paceline.telemetry.pulse import remove_pulse_directory
 from paceline.telemetry.run_file import load_run_file
+
+_MOST_PROCESSES = 8
+"""Each of them imports torch and starts ranks of its own; more would be short of memory before they are short of cores."""
+
+
+def pytest_configure() -> None:
+    # What a command prints must not follow from the terminal here, whose size readline exports.
+    for name in ("COLUMNS", "LINES"):
+        os.environ.pop(name, None)
+    # Matrices are small here: with a second thread the replays of a race took 11 s of CPU time instead of 1 on two busy cores
+    # (2026-11-16), because threads that wait for each other spin. Read when numpy is first imported, which is later.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int:
+    """What `-n auto` means: one for every core that we may use, also in a container that was given less than the machine has."""
+    return min(cpu_count(), _MOST_PROCESSES)
+
+
+def pytest_collection_finish() -> None:
+    """A process that shares the cores with others of its kind takes one: threads of torch that wait for a core spin meanwhile."""
+    if "PYTEST_XDIST_WORKER" in os.environ and "torch" in sys.modules:
+        sys.modules["torch"].set_num_threads(1)
 
 
 @pytest.fixture(autouse=True)

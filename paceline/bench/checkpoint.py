@@ -83,22 +83,35 @@ def find_stalls(began: list[float], saves: list[dict[str, Any]]) -> tuple[list[f
     """(steps without a save, in ms; what each save cost). `began[i]` is when step i + 1 began."""
     # Interval s - 1 is step s with everything until the next one begins: a save after step s lies in it.
     intervals = [(after - before) * 1e3 for before, after in itertools.pairwise(began)]
-    spans = [_find_span(began, save) for save in saves]
-    for save, span, following in zip(saves, spans, spans[1:], strict=False):
-        if span.stop > following.start:
-            what = f"the save of step {save['step']} was still being written when the next one began"
-            raise PacelineError(what, f"it took {save['seconds']} s", "save less often: a larger --every")
-    busy = {i for span in spans for i in span}
+    groups = _group_saves(began, saves)
+    busy = {i for span, _ in groups for i in span}
     quiet = {i: value for i, value in enumerate(intervals) if i >= _WARM_STEPS and i not in busy}
+    if not quiet:
+        what = f"there is no step without a save under way: {len(saves)} of them in {len(intervals)} steps"
+        raise PacelineError(what, f"one took {saves[0]['seconds']} s", "save less often: a larger --every")
     stalls = []
-    for index, (save, span) in enumerate(zip(saves, spans, strict=True)):
+    for index, (span, together) in enumerate(groups):
         # Against its own surroundings, because machines drift; their mean, because what is compared with it is a sum.
-        begin = spans[index - 1].stop if index else 0
-        end = spans[index + 1].start if index + 1 < len(spans) else len(intervals)
-        mean_ms = statistics.fmean(value for i, value in quiet.items() if begin <= i < end)
-        lost_ms = sum(intervals[i] - mean_ms for i in span)
-        stalls.append(Stall(save["step"], save["stall_ms"], lost_ms, save["seconds"], save["bytes"]))
+        begin = groups[index - 1][0].stop if index else 0
+        end = groups[index + 1][0].start if index + 1 < len(groups) else len(intervals)
+        around = [value for i, value in quiet.items() if begin <= i < end]
+        mean_ms = statistics.fmean(around or quiet.values())
+        lost_ms = sum(intervals[i] - mean_ms for i in span) / len(together)
+        stalls += [Stall(save["step"], save["stall_ms"], lost_ms, save["seconds"], save["bytes"]) for save in together]
     return list(quiet.values()), stalls
+
+
+def _group_saves(began: list[float], saves: list[dict[str, Any]]) -> list[tuple[range, list[dict[str, Any]]]]:
+    """The intervals of each save; saves that overlap (a disk that was slow once) cannot be told apart, and share what they cost."""
+    groups: list[tuple[range, list[dict[str, Any]]]] = []
+    for save in saves:
+        span = _find_span(began, save)
+        if groups and span.start < groups[-1][0].stop:
+            before, together = groups[-1]
+            groups[-1] = range(before.start, max(before.stop, span.stop)), [*together, save]
+        else:
+            groups.append((span, [save]))
+    return groups
 
 
 def _find_span(began: list[float], save: dict[str, Any]) -> range:

@@ -54,8 +54,8 @@ def replay(trace: Trace, kind: str, seed: int, settings: RaceSettings | None = N
     rng = np.random.default_rng([seed, 1])
     cells = build_cells(trace, kind, rng)
     settings = settings or trace.settings()
-    grid, grid_world = _run(trace, cells, replace(settings, racing=False), seed * 2)
-    race, race_world = _run(trace, cells, settings, seed * 2 + 1)
+    grid, grid_world = run_sweep(trace, cells, replace(settings, racing=False), seed * 2)
+    race, race_world = run_sweep(trace, cells, settings, seed * 2 + 1)
     truth = {cell.name: cell.truth(trace.steps) if cell.is_sound else -math.inf for cell in cells}
     best, margin = max(truth.values()), math.log1p(settings.margin)
     chosen = race.ranking().leader or cells[0].name
@@ -83,7 +83,8 @@ def _slower(racer: Racer) -> list[str]:
     return [case for case, verdict in racer.verdicts().items() if verdict.verdict == "slower"]
 
 
-def _run(trace: Trace, cells: list[Cell], settings: RaceSettings, seed: int) -> tuple[Racer, World]:
+def run_sweep(trace: Trace, cells: list[Cell], settings: RaceSettings, seed: int) -> tuple[Racer, World]:
+    """To its end, on a machine with luck of its own."""
     names = [cell.name for cell in cells]
     values = {name: dict(part.split("=") for part in name.split()) for name in names}
     racer, world = Racer(names, names[0], settings, seed, values), World(trace, cells, seed)

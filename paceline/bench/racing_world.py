@@ -20,7 +20,7 @@ from paceline.sweep.evidence import Assignment, RaceSettings, TrialResult
 
 CELLS = 36
 KINDS = ("gap", "null", "crossing")
-_WIDEST = 0.15
+WIDEST = 0.15
 """deviation between cells, at most: 36 of them 24 % apart would leave little to decide"""
 
 
@@ -109,7 +109,7 @@ def build_cells(trace: Trace, kind: str, rng: np.random.Generator, gap: float | 
     center = math.log(trace.samples_per_s)
     if kind == "null":
         return [Cell(name, center) for name in names]
-    spread = min(trace.case_sd, _WIDEST)
+    spread = min(trace.case_sd, WIDEST)
     parts = [rng.normal(0, spread / math.sqrt(3), size) for size in (4, 3, 3)]
     rates = np.array([center + parts[0][i // 9] + parts[1][i // 3 % 3] + parts[2][i % 3] for i in range(CELLS)])
     rates += rng.normal(0, spread / 5, CELLS)

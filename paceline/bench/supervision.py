@@ -1,11 +1,13 @@
 """What supervision costs: the CPU time of a real supervisor beside so many ranks, whose pulses a process of ours beats.
 
-The ranks are small processes that do nothing but hold their pulse; steps of 100 ms on all of them, with waits, as training would write.
+The ranks are small processes that do nothing but hold their pulse, with waits and what each step was for them alone, as training on CPUs
+writes it: more is to be read of these than of ranks on a GPU. What a supervisor takes to start is told beside its share, not part of it.
 """
 
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import secrets
 import subprocess
@@ -15,6 +17,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from paceline.errors import PacelineError
@@ -27,7 +30,8 @@ from paceline.telemetry.run_file import Attempt, RunFile
 TARGET = 0.01
 """of one core, at 64 ranks"""
 _START_S = 60.0
-_STEP_S = 0.1
+_SETTLE_S = 2.0
+"""after its start: the first looks open everything"""
 _RANKS = """
 import os, sys, time
 from pathlib import Path
@@ -38,6 +42,7 @@ for rank in range(int(sys.argv[2])):
     if os.fork() == 0:
         die_with_parent(parent)
         pulse = PulseWriter(Path(sys.argv[1]), rank, 1)
+        pulse.tell_own()
         step = 0
         while True:
             step += 1
@@ -51,48 +56,67 @@ time.sleep(3600)
 
 @dataclass(frozen=True)
 class Cost:
-    """What was measured."""
+    """What was measured, over several stretches of time beside one supervisor."""
 
     ranks: int
+    step_s: float
     seconds: float
-    cpu_s: float
+    shares: tuple[float, ...]
+    """of one core, in each stretch"""
     memory_gib: float
     start_cpu_s: float
-    """to start it: imports, and the first look"""
+    """to start it: imports, and the first looks"""
 
     def summary(self) -> dict[str, Any]:
         return {
             "ranks": self.ranks,
+            "step_ms": round(1000 * self.step_s, 3),
             "seconds": round(self.seconds, 2),
-            "cpu_s": round(self.cpu_s, 3),
-            "share": round(self.cpu_s / self.seconds, 5),
+            "share": round(median(self.shares), 5),
+            "shares": [round(share, 5) for share in self.shares],
             "start_cpu_s": round(self.start_cpu_s, 3),
             "memory_mib": round(self.memory_gib * 1024, 1),
             "target": TARGET,
         }
 
 
-def measure(ranks: int, seconds: float) -> Cost:
-    """The CPU time of one supervisor over so many seconds, its start left out."""
-    with tempfile.TemporaryDirectory(prefix="paceline-bench-") as scratch, _fake_run(Path(scratch), ranks) as root:
+def measure(ranks: int, seconds: float, repeats: int, step_s: float = 0.1) -> Cost:
+    """The CPU time of one supervisor over so many seconds, several times, its start left out."""
+    with (
+        tempfile.TemporaryDirectory(prefix="paceline-bench-") as scratch,
+        _fake_run(Path(scratch), ranks, step_s) as root,
+    ):
         command = [sys.executable, "-m", "paceline.supervise", str(root), "--attempt", "1"]
         process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
         held = HeldProcess(process.pid)
         try:
             _settle(root)
-            time.sleep(2.0)
-            before, began = held.look(), time.monotonic()
-            time.sleep(seconds)
-            after, ended = held.look(), time.monotonic()
+            time.sleep(_SETTLE_S)
+            start_cpu_s = _read_cpu_s(process.pid)
+            shares = tuple(_measure_once(process.pid, seconds) for _ in range(repeats))
             if process.poll() is not None:
                 do = f"run {' '.join(command)} by itself"
                 raise PacelineError("the supervisor ended while it was measured", str(root), do)
-            cpu_s = after.cpu_s - before.cpu_s
-            return Cost(ranks, ended - began, cpu_s, after.memory_gib or 0.0, before.cpu_s)
+            return Cost(ranks, step_s, seconds, shares, held.look().memory_gib or 0.0, start_cpu_s)
         finally:
             process.terminate()
             process.wait()
             held.close()
+
+
+def _measure_once(pid: int, seconds: float) -> float:
+    before, began = _read_cpu_s(pid), time.monotonic()
+    time.sleep(seconds)
+    return (_read_cpu_s(pid) - before) / (time.monotonic() - began)
+
+
+def _read_cpu_s(pid: int) -> float:
+    """Of all its threads, to the nanosecond: what /proc says comes in ticks of 10 ms, and a look takes less than one."""
+    clock = ctypes.c_int()
+    error = ctypes.CDLL(None).clock_getcpuclockid(pid, ctypes.byref(clock))
+    if error:
+        raise PacelineError(f"no clock of process {pid}: {os.strerror(error)}", "bench supervision", "run it again")
+    return time.clock_gettime(clock.value)
 
 
 def _settle(root: Path) -> None:
@@ -109,14 +133,14 @@ def _settle(root: Path) -> None:
 
 
 @contextlib.contextmanager
-def _fake_run(scratch: Path, ranks: int) -> Iterator[Path]:
+def _fake_run(scratch: Path, ranks: int, step_s: float = 0.1) -> Iterator[Path]:
     run_id = secrets.token_hex(6)
     layout, pulses = RunLayout(scratch / "run"), create_pulse_directory(run_id, 1)
     layout.launcher_log.parent.mkdir(parents=True)
     run = RunFile(run_id, "bench", "", "", time.time(), {"fingerprint": "", "values": {}})
     run.attempts.append(Attempt(1, ranks, os.getpid(), time.time(), str(pulses), []))
     run.save(layout)
-    process = subprocess.Popen([sys.executable, "-c", _RANKS, str(pulses), str(ranks), str(_STEP_S)])
+    process = subprocess.Popen([sys.executable, "-c", _RANKS, str(pulses), str(ranks), str(step_s)])
     try:
         deadline = time.monotonic() + _START_S
         while len(read_pulses(pulses)) < ranks:

@@ -12,6 +12,9 @@ from paceline.cli.arguments import Debug, Json
 
 def command(
     replays: Annotated[int, typer.Option("--replays", min=1, help="Of each trace and kind of sweep.")] = 20,
+    small: Annotated[
+        bool, typer.Option("--small", help="8 cells, 6 repeats, 6, 10 and 17 % noise; without --noise and --repeats.")
+    ] = False,
     noise: Annotated[
         float, typer.Option("--noise", min=0, help="Relative noise of a trial, accidents apart; 0: as recorded.")
     ] = 0.02,
@@ -22,10 +25,13 @@ def command(
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Run simulated sweeps of 36 cells both ways, and compare their cost and their winners with the truth.
+    """Run simulated sweeps both ways, and compare their cost and their winners with the truth.
 
     Example: paceline bench racing --replays 100
     """
+    if small:
+        _replay_small(replays, seed, as_json)
+        return
     from rich.console import Console
     from rich.progress import Progress
     from rich.table import Table
@@ -70,4 +76,44 @@ def command(
         f"cell, or within 1 % of it (target at least {TARGET_RIGHT} of gap and of crossing); of null sweeps, where no cell differs: "
         "no case called slower; wrong claims: of replays in which a case was called slower that beats the leader by more than 1 %, "
         "or equals it in a null sweep"
+    )
+
+
+def _replay_small(replays: int, seed: int, as_json: bool) -> None:
+    from rich.table import Table
+
+    from paceline.bench.racing_small import CELLS, REPEATS, replay_all_small, summarize_small
+    from paceline.launch.progress import build_console
+
+    rows = summarize_small(list(replay_all_small(replays, seed)))
+    if as_json:
+        print(json.dumps({"seed": seed, "replays": replays, "repeats": REPEATS, "rows": rows}))
+        return
+    columns = (
+        "noise",
+        "sweep",
+        "cost",
+        "median",
+        "p90",
+        "right",
+        "share (95 %)",
+        "grid right",
+        "behind",
+        "grid behind",
+    )
+    table = Table(*columns, "wrong claims", "rivals", title=f"{CELLS} cells, {REPEATS} repeats, seed {seed}")
+    for row in rows:
+        table.add_row(
+            row["noise"],
+            row["kind"],
+            *(f"{row[key]:.3f}" for key in ("cost", "cost_median", "cost_p90")),
+            f"{row['right']}/{row['replays']}",
+            f"{row['right_share']:.2f} ({row['right_low']:.2f}-{row['right_high']:.2f})",
+            *(f"{row[key]:.3f}" for key in ("grid_right_share", "race_behind", "grid_behind", "wrong_claim_share")),
+            f"{row['rivals']:.1f}",
+        )
+    build_console().print(table)
+    print(
+        "right: the best cell, within 1 % of it, or behind by at most a standard error of the grid's differences with the best one "
+        "named as not told apart; behind: the choice, on average; rivals: not told apart from the choice, on average"
     )

@@ -6,7 +6,7 @@ Collector({0: pulse, 1: pulse}).add({0: later, 1: later})   -> [Block(excess={0:
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median
 from typing import NamedTuple
@@ -26,9 +26,10 @@ _TYPICAL = 5
 class Row(NamedTuple):
     """One step of all ranks."""
 
-    waits_ms: Mapping[int, float]
-    own: Mapping[int, Own]
-    """empty: not all of them tell"""
+    waits_ms: Sequence[float]
+    """in the order of the ranks"""
+    own: Sequence[Own]
+    """likewise; empty: not all of them tell"""
 
 
 @dataclass(frozen=True)
@@ -56,14 +57,19 @@ class Block:
 
     def idled_ms(self, rank: int, phase: str) -> float:
         """How much longer it was idle there than the median of the others."""
-        place = OWN_PHASES.index(phase)
-        rows = [{each: own.idle_ms[place] for each, own in row.own.items()} for row in self.rows]
-        return median(_above_others(row)[rank] for row in rows)
+        phase_at, rank_at = OWN_PHASES.index(phase), self._place(rank)
+        return median(_above_others([own[phase_at] for own in row.own])[rank_at] for row in self.rows)
 
     def without_queues(self, rank: int) -> float:
         """Its excess, as if nobody had ever to wait for a core."""
-        rows = [{each: -row.waits_ms[each] - own.queued_ms for each, own in row.own.items()} for row in self.rows]
-        return _compare(rows, self.step_ms)[rank]
+        rows = [
+            [-wait_ms - queued_ms for wait_ms, (*_, queued_ms) in zip(row.waits_ms, row.own, strict=True)]
+            for row in self.rows
+        ]
+        return _compare(rows, self.step_ms)[self._place(rank)]
+
+    def _place(self, rank: int) -> int:
+        return list(self.excess).index(rank)
 
 
 class Collector:
@@ -99,11 +105,12 @@ class Collector:
         last_step = min(pulse.step for pulse in now.values())
         if not tells:
             # Sharded models do not tell how long they wait: only the time for its data is surely a rank's own.
-            late = _above_others({rank: phases["data"] for rank, phases in spent.items()})
-            return [Block(steps, last_step, step_ms, _share(late, step_ms), own, {})]
+            late = _above_others([phases["data"] for phases in spent.values()])
+            excess = dict(zip(now, _share(late, step_ms), strict=True))
+            return [Block(steps, last_step, step_ms, excess, own, {})]
         blocks = []
         while len(self._rows) >= rows:
-            blocks.append(_build_block(self._rows[:rows], rows * every, last_step, step_ms, own))
+            blocks.append(_build_block(list(now), self._rows[:rows], rows * every, last_step, step_ms, own))
             del self._rows[:rows]
         return blocks
 
@@ -112,34 +119,50 @@ class Collector:
         newest = min(pulse.waits for pulse in now.values())
         most = max(BLOCK_STEPS, min(_MOST_ROWS, _MOST_WAITS // len(now)))
         oldest = max(self._used, newest - most, *(pulse.waits - len(pulse.recent_ms) for pulse in now.values()))
-        tells_own = all(pulse.recent_own_ms for pulse in now.values())
-        for number in range(oldest, newest):
-            waits = {rank: pulse.recent_ms[number - pulse.waits] for rank, pulse in now.items()}
-            self._rows.append(Row(waits, {rank: pulse.own(number) for rank, pulse in now.items()} if tells_own else {}))
         self._used = max(self._used, newest)
+        if oldest >= newest:
+            return
+        waits = zip(*(pulse.list_waits(oldest, newest) for pulse in now.values()), strict=True)
+        if all(pulse.recent_own_ms for pulse in now.values()):
+            own = zip(*(pulse.list_own(oldest, newest) for pulse in now.values()), strict=True)
+            self._rows += map(Row, waits, own)
+        else:
+            self._rows += [Row(of_step, ()) for of_step in waits]
 
 
 def _build_block(
-    rows: Sequence[Row], steps: int, last_step: int, step_ms: float, own_ms: Mapping[int, Mapping[str, float]]
+    ranks: Sequence[int],
+    rows: Sequence[Row],
+    steps: int,
+    last_step: int,
+    step_ms: float,
+    own_ms: Mapping[int, Mapping[str, float]],
 ) -> Block:
-    ranks = list(rows[0].waits_ms)
-    excess = _compare([{rank: -wait for rank, wait in row.waits_ms.items()} for row in rows], step_ms)
-    waits_ms = {rank: median(row.waits_ms[rank] for row in rows) for rank in ranks}
+    excess = _compare([[-wait for wait in row.waits_ms] for row in rows], step_ms)
+    waits_ms = map(median, zip(*(row.waits_ms for row in rows), strict=True))
+    told = (
+        steps,
+        last_step,
+        step_ms,
+        dict(zip(ranks, excess, strict=True)),
+        own_ms,
+        dict(zip(ranks, waits_ms, strict=True)),
+    )
     if not all(row.own for row in rows):
-        return Block(steps, last_step, step_ms, excess, own_ms, waits_ms)
-    idle = _compare([{rank: sum(own.idle_ms) for rank, own in row.own.items()} for row in rows], step_ms)
-    return Block(steps, last_step, step_ms, excess, own_ms, waits_ms, idle, rows)
+        return Block(*told)
+    idle = _compare([[data + forward + backward for data, forward, backward, _ in row.own] for row in rows], step_ms)
+    return Block(*told, dict(zip(ranks, idle, strict=True)), rows)
 
 
-def _compare(rows: Sequence[Mapping[int, float]], step_ms: float) -> dict[int, float]:
+def _compare(rows: Sequence[Sequence[float]], step_ms: float) -> list[float]:
     """How much each rank is above the others. Medians: a step in which somebody paused says nothing about the pace."""
-    above = [_above_others(row) for row in rows]
-    return _share({rank: median(each[rank] for each in above) for rank in rows[0]}, step_ms)
+    columns = zip(*map(_above_others, rows), strict=True)
+    return _share(map(median, columns), step_ms)
 
 
-def _share(more_ms: Mapping[int, float], step_ms: float) -> dict[int, float]:
+def _share(more_ms: Iterable[float], step_ms: float) -> list[float]:
     """Of a step as it would be without the rank's excess."""
-    return {rank: more / max(step_ms - max(more, 0.0), step_ms / 10) for rank, more in more_ms.items()}
+    return [more / max(step_ms - max(more, 0.0), step_ms / 10) for more in more_ms]
 
 
 def _spent_ms(begun: Pulse, now: Pulse) -> dict[str, float]:
@@ -157,18 +180,16 @@ def _without_wait(spent: Mapping[str, float], begun: Pulse, now: Pulse) -> dict[
     return {**spent, "backward": spent["backward"] - wait_ms}
 
 
-def _above_others(values: Mapping[int, float]) -> dict[int, float]:
+def _above_others(values: Sequence[float]) -> list[float]:
     """How much each is above the median of the others; sorted once, because there may be many."""
-    ordered = sorted(values, key=lambda key: values[key])
-    places = {key: place for place, key in enumerate(ordered)}
-    rest = len(ordered) - 1
-
-    def at(place: int, without: int) -> float:
-        return values[ordered[place if place < without else place + 1]]
-
-    above = {}
-    for key, value in values.items():
-        own = places[key]
-        middle = at(rest // 2, own) if rest % 2 else (at(rest // 2 - 1, own) + at(rest // 2, own)) / 2
-        above[key] = value - middle
-    return above
+    ordered = sorted(values)
+    middle = len(ordered) // 2
+    if len(ordered) % 2 == 0:
+        low, high = ordered[middle - 1], ordered[middle]
+        return [value - (low if value > low else high) for value in values]
+    below, own, above = ordered[middle - 1 : middle + 2]
+    # Without one of the upper half the median lies between the middle and the next lower one, and so on.
+    without_upper, without_own, without_lower = (below + own) / 2, (below + above) / 2, (own + above) / 2
+    return [
+        value - (without_upper if value > own else without_lower if value < own else without_own) for value in values
+    ]

@@ -17,6 +17,8 @@ from paceline.telemetry.pulse import Pulse
 DATA_SHARE = 0.2
 WAIT_SHARE = 0.25
 """of a step: more than that is a limit worth lifting"""
+QUEUE_SHARE = 0.1
+"""of a step, that half of the ranks are ready to run and get no core: then what the others wait for is cores"""
 BUSY_GPU = 60.0
 """per cent; a GPU that is used less has nothing to do most of the time"""
 _LAST = 30
@@ -52,14 +54,19 @@ def _judge_data(rows: Sequence[Row]) -> Finding | None:
 
 def judge_pulses(pulses: Iterable[Pulse]) -> list[Finding]:
     """Whether the ranks wait for their communication, by what their pulses have added up; nothing where they do not tell."""
-    shares = {}
+    shares, queued = {}, {}
     for pulse in pulses:
         spent_s = sum(pulse.spent_s.get(phase, 0.0) for phase in STEP_PHASES)
         if pulse.waits < _LEAST_WAITS or spent_s <= 0 or pulse.steps <= 0:
             return []
-        shares[pulse.rank] = pulse.waited_ms / pulse.waits / (1000 * spent_s / pulse.steps)
+        step_ms = 1000 * spent_s / pulse.steps
+        shares[pulse.rank] = pulse.waited_ms / pulse.waits / step_ms
+        own = pulse.list_own(pulse.waits - len(pulse.recent_ms), pulse.waits)
+        queued[pulse.rank] = median(queued_ms for *_, queued_ms in own) / step_ms if own else 0.0
     found = _report_communication(shares)
-    return [found] if found is not None else []
+    if found is None:
+        return []
+    return [_report_cores(queued) if median(queued.values()) >= QUEUE_SHARE else found]
 
 
 def _judge_communication(timing: Mapping[int, Sequence[Row]]) -> Finding | None:
@@ -85,6 +92,21 @@ def _report_communication(shares: Mapping[int, float]) -> Finding | None:
         cause="communication",
         witnesses=(Witness("wait", True, said),),
         numbers={"share": shares[least]},
+    )
+
+
+def _report_cores(queued: Mapping[int, float]) -> Finding:
+    share = median(queued.values())
+    said = (
+        f"half of them are ready to run and get no core for {share:.0%} of a step or more, and the others wait for them"
+    )
+    return Finding(
+        "host_bound",
+        f"the ranks wait for cores: {said}",
+        "fewer ranks on this host, or fewer threads and loader processes (OMP_NUM_THREADS, data.num_workers); paceline preflight says what else runs there",
+        cause="cores",
+        witnesses=(Witness("kernel", True, said),),
+        numbers={"share": share},
     )
 
 

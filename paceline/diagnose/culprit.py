@@ -14,6 +14,9 @@ from paceline.diagnose.finding import Witness
 from paceline.diagnose.limits import NEVER_LEARNED, RARE, UNDECLARED
 from paceline.diagnose.standing import WAITING, Standing, describe_places, find_worker, name_ranks
 
+_ALONE = RARE | NEVER_LEARNED
+"""phases that a rank may be in while the others wait for it"""
+
 
 @dataclass(frozen=True)
 class Accusation:
@@ -31,10 +34,9 @@ def find_behind(standings: Sequence[Standing]) -> list[Standing]:
     itself before the data of the step that comes, where the others wait for it.
     """
     last = min(standing.place for standing in standings)
-    behind = [standing for standing in standings if standing.place == last]
-    if any(standing.phase != UNDECLARED for standing in behind):
-        return [each for each in standings if each in behind or (each.phase, each.step) == (UNDECLARED, last[0])]
-    return [each for each in standings if each in behind or each.phase in RARE | NEVER_LEARNED]
+    if any(standing.phase != UNDECLARED for standing in standings if standing.place == last):
+        return [each for each in standings if each.place == last or (each.phase, each.step) == (UNDECLARED, last[0])]
+    return [each for each in standings if each.place == last or each.phase in _ALONE]
 
 
 def accuse(standings: Sequence[Standing]) -> Accusation:

@@ -46,7 +46,6 @@ _WORDS = (
 
 def without_keys(do: str) -> str:
     """The same advice in words that hold anywhere."""
-    if KEY.search(do):
-        for pattern, words in _WORDS:
-            do = re.sub(pattern, words, do)
+    for pattern, words in _WORDS:
+        do = re.sub(pattern, words, do)
     return do

@@ -25,7 +25,7 @@ from paceline.diagnose.sight import Sight
 from paceline.diagnose.signatures import match_messages
 from paceline.diagnose.sources import reads_logs
 from paceline.diagnose.unowned import has_living, report_unowned
-from paceline.files import read_json, read_last_records
+from paceline.files import read_json
 from paceline.telemetry.reader import Run
 
 _TAIL_BYTES = 1 << 19
@@ -140,7 +140,7 @@ def _recall_earlier(run: Run) -> list[Finding]:
 
 def _read_beats(run: Run) -> dict[int, list[dict[str, object]]]:
     ranks = _ranks_in(run.layout.root / "heartbeat")
-    return {rank: read_last_records(run.layout.heartbeat(rank)) for rank in ranks}
+    return {rank: run.newest_beats(rank) for rank in ranks}
 
 
 def _read_messages(run: Run) -> list[Finding]:

@@ -6,7 +6,7 @@ of it was last seen to move; a time that a rank wrote down is only told, never c
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from paceline.diagnose.culprit import accuse, find_behind
 from paceline.diagnose.deaths import has_died, report_deaths, report_stopped
@@ -72,7 +72,7 @@ class Liveness:
                 continue
             held_s = max(0.0, sight.time - pulse.since)
             self._tracks[seen.rank] = _Track(seen, sight.monotonic - held_s, pulse=pulse)
-            self.pace.learn(replace(pulse, step=pulse.step - pulse.steps, spent_s={}), pulse, 0.0)
+            self.pace.learn(pulse._replace(step=pulse.step - pulse.steps, spent_s={}), pulse, 0.0)
         self._attempt = sight.attempt
         self.see(sight)
 
@@ -102,6 +102,8 @@ class Liveness:
             now = sight.time
             return [report_stopped(self._standing(each, sight), now - self._stopped_s(each, sight)) for each in stopped]
         slow = self._slowness.see(sight)
+        if not self._is_anybody_late(tracks, sight.monotonic):
+            return slow
         return self._find_stall([self._standing(track, sight) for track in tracks], sight) or slow
 
     def _follow(self, seen: RankSight, sight: Sight) -> None:
@@ -111,7 +113,7 @@ class Liveness:
         track.seen = seen
         has_moved = False
         pulse = seen.pulse if seen.pulse is not None and seen.pulse.attempt == sight.attempt else None
-        if pulse is not None and pulse != track.pulse:
+        if pulse is not None and pulse is not track.pulse and pulse != track.pulse:
             if track.pulse is not None and not track.is_excused:
                 stood_s = max(0.0, track.stood - track.moved)
                 self.pace.learn(track.pulse, pulse, sight.monotonic - track.moved, stood_s)
@@ -160,6 +162,15 @@ class Liveness:
         group = [self._standing(track, sight) for track in dead if track.gone == first]
         since = sight.time - (sight.monotonic - first)
         return report_deaths(group, [self._standing(track, sight) for track in tracks], since)
+
+    def _is_anybody_late(self, tracks: list[_Track], now: float) -> bool:
+        """Whether a rank has been where it is for longer than its phase may take: mostly none has, and nobody has to be compared."""
+        moved: dict[str, float] = {}
+        for track in tracks:
+            phase = track.pulse.phase if track.pulse is not None else "start"
+            moved[phase] = min(moved.get(phase, now), track.moved)
+        limits = {phase: min(self.pace.limit(phase), self.pace.notice_limit(phase)) for phase in moved}
+        return any(self._is_over(now - since, limits[phase]) for phase, since in moved.items())
 
     def _find_stall(self, standings: list[Standing], sight: Sight) -> list[Finding]:
         known = [standing for standing in standings if standing.pulse is not None]

@@ -44,7 +44,7 @@ def fit_growth(places: Sequence[float], values_gib: Sequence[float]) -> Growth |
     A warm-up that levels off, a sawtooth and a single jump are not.
     """
     num = len(values_gib)
-    if num < 2 * _PARTS:
+    if num < 2 * _PARTS or max(values_gib) - min(values_gib) < LEAST_GIB:
         return None
     borders = [part * num // _PARTS for part in range(_PARTS + 1)]
     parts = list(pairwise(borders))

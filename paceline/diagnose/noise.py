@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping
+from operator import sub
 from statistics import median
 
 from paceline.diagnose.spread import from_deviations
@@ -28,19 +29,19 @@ class Noise:
     def __init__(self) -> None:
         self.size: float | None = None
         """None: not known yet"""
-        self._blocks: deque[Mapping[int, float]] = deque(maxlen=_KEPT)
+        self._blocks: deque[list[float]] = deque(maxlen=_KEPT)
         self._changes: deque[float] = deque(maxlen=_KEPT)
         self._slow = 0.0
         self._added = 0
 
     def add(self, excess: Mapping[int, float]) -> None:
-        """From what changes between two blocks, to which a rank that is always slow adds nothing; and from how each rank wandered about
+        """Of the same ranks in the same order, each time. From what changes between two blocks, to which a rank that is always slow adds nothing; and from how each rank wandered about
         its own level, which is more where other programs come and go."""
+        # What is beyond half a step is no noise, and how much it is does not matter.
+        block = [max(-_NOISIEST, min(_NOISIEST, each)) for each in excess.values()]
         if self._blocks:
-            before = self._blocks[-1]
-            # What is beyond half a step is no noise, and how much it is does not matter.
-            self._changes.append(median(abs(_clip(each) - _clip(before[rank])) for rank, each in excess.items()))
-        self._blocks.append(excess)
+            self._changes.append(median(map(abs, map(sub, block, self._blocks[-1]))))
+        self._blocks.append(block)
         self._added += 1
         if len(self._blocks) < _BURN_IN:
             return
@@ -51,14 +52,8 @@ class Noise:
         self.size = max(usual, self._slow) * (1 + _CAUTION / len(ordered))
 
     def _measure_slow(self) -> float:
-        old = list(self._blocks)[:-_LAG]
-        deviations = []
-        for rank in old[-1]:
-            values = [_clip(block[rank]) for block in old]
+        deviations: list[float] = []
+        for values in zip(*list(self._blocks)[:-_LAG], strict=True):
             level = median(values)
             deviations += [value - level for value in values]
         return from_deviations(deviations)
-
-
-def _clip(excess: float) -> float:
-    return max(-_NOISIEST, min(_NOISIEST, excess))

@@ -25,7 +25,7 @@ _AGAIN = 2.0
 class _History:
     durations: deque[float] = field(default_factory=lambda: deque(maxlen=_KEPT))
     by_rank: Counter[int] = field(default_factory=Counter)
-    """how often each rank has been in it"""
+    """how often each rank has been in it, where that is rare enough to count"""
     longest: float = 0.0
     """since the last look"""
     p99: float | None = None
@@ -139,10 +139,16 @@ class Pace:
 
     def _caution(self, phase: str) -> float:
         """Three evaluations do not tell everything about the next: more is allowed, less with each that follows."""
+        if phase not in RARE:
+            return 1.0
         visits = self._histories[phase].visits
-        return 1 + 2 / visits if phase in RARE and visits < _SURE else 1.0
+        return 1 + 2 / visits if visits < _SURE else 1.0
 
     def _add(self, phase: str, rank: int, seconds: float) -> None:
-        history = self._histories.setdefault(phase, _History())
-        history.longest = max(history.longest, seconds)
-        history.by_rank[rank] += 1
+        history = self._histories.get(phase)
+        if history is None:
+            history = self._histories[phase] = _History()
+        if seconds > history.longest:
+            history.longest = seconds
+        if phase in RARE:
+            history.by_rank[rank] += 1

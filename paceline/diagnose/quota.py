@@ -1,7 +1,7 @@
 """Whom the kernel holds back because a CPU quota is used up: it counts that time itself, so no noise has to be overcome.
 
 What waits tell of a slow rank is what is left after everybody's noise; of a quota the kernel tells the cause. One rank that is held back is
-named; where all are, it is their container's limit, and said of the host.
+named; of ranks that share a group it is said once; and where all are held back, it is their container's limit, and said of the host.
 """
 
 from __future__ import annotations
@@ -18,6 +18,9 @@ _STEPS = 25
 """over which it is measured, and in both halves of which it has to show: a save or an evaluation of one rank alone passes"""
 _LEAST_S, _RANK_S = 0.5, 1 / 8
 """at least, and for each rank: of many ranks the kernel is asked less often"""
+_SILENT_S, _SILENT = 2.0, 0.25
+"""seconds, and share of the time it was measured over, after which a rank that makes no steps is not slowed down by a quota: it does
+something else, or nothing"""
 _CURE = "raise the CPU limit of its container or group (cpu.max, docker --cpus, resources.limits.cpu), or use fewer threads and loader processes"
 
 _Seen = tuple[float, int, float]
@@ -38,17 +41,24 @@ class QuotaWatch:
             self._attempt, self._groups, self._history = sight.attempt, {}, {}
         for seen in sight.ranks:
             self._follow(seen, sight.monotonic)
-        shares = {
-            rank: share for rank, of_rank in self._history.items() if (share := self._share_of(of_rank)) is not None
-        }
+        shares = {rank: self._share_of(of_rank, sight.monotonic) for rank, of_rank in self._history.items()}
         held_back = {rank: share for rank, share in shares.items() if share >= LEAST_EXCESS}
         if not held_back:
             return []
         here = [seen for seen in sight.ranks if seen.process is not None and seen.pulse is not None]
         if len(held_back) == len(here) > 1:
-            return [self._report_host(held_back, here)]
+            return [self._report_ranks(held_back, here[0].host, severity="note")]
         by_rank = {seen.rank: seen for seen in here}
-        return [self._report_rank(by_rank[rank], share) for rank, share in held_back.items() if rank in by_rank]
+        by_group: dict[str, dict[int, float]] = {}
+        for rank, share in held_back.items():
+            if rank in by_rank:
+                by_group.setdefault(self._groups[rank], {})[rank] = share
+        return [
+            self._report_ranks(of_group, by_rank[min(of_group)].host, severity="warning")
+            if len(of_group) > 1
+            else self._report_rank(by_rank[min(of_group)], min(of_group.values()))
+            for of_group in by_group.values()
+        ]
 
     def _follow(self, seen: RankSight, now: float) -> None:
         held = seen.process.held_back_s if seen.process is not None else None
@@ -69,13 +79,16 @@ class QuotaWatch:
         least_s = max(_LEAST_S, _RANK_S * len(self._history))
         return last[1] - first[1] >= _STEPS and last[0] - first[0] >= least_s
 
-    def _share_of(self, history: deque[_Seen]) -> float | None:
-        """Of the time, the smaller of the two halves; None: not enough is known."""
+    def _share_of(self, history: deque[_Seen], now: float) -> float:
+        """Of the time, the smaller of the two halves; 0: not enough is known, or it makes no steps."""
         if len(history) < 3 or not self._is_enough(history[0], history[-1]):
-            return None
-        middle = min(list(history)[1:-1], key=lambda each: abs(each[1] - (history[0][1] + history[-1][1]) / 2))
-        halves = [(history[0], middle), (middle, history[-1])]
-        return min((end[2] - begin[2]) / (end[0] - begin[0]) for begin, end in halves)
+            return 0.0
+        first, last = history[0], history[-1]
+        whole = _share_between(first, last)
+        if whole < LEAST_EXCESS or now - last[0] > max(_SILENT_S, _SILENT * (last[0] - first[0])):
+            return 0.0
+        middle = min(list(history)[1:-1], key=lambda each: abs(each[1] - (first[1] + last[1]) / 2))
+        return min(_share_between(first, middle), _share_between(middle, last))
 
     def _report_rank(self, seen: RankSight, share: float) -> Finding:
         assert seen.process is not None
@@ -93,18 +106,24 @@ class QuotaWatch:
             numbers={"held_back": share},
         )
 
-    def _report_host(self, shares: Mapping[int, float], here: list[RankSight]) -> Finding:
+    def _report_ranks(self, shares: Mapping[int, float], host: str, *, severity: str) -> Finding:
         least = min(shares.values())
-        said = f"their groups were held back {least:.0%} of the time or more"
+        groups = {self._groups[rank] for rank in shares}
+        whose = f"their group {min(groups)} was" if len(groups) == 1 else "their groups were"
+        said = f"{whose} held back {least:.0%} of the time{' or more' if len(groups) > 1 else ''}"
         ranks = tuple(sorted(shares))
         return Finding(
             "throttled",
             f"{name_ranks(ranks)} have used up their CPU quota: {said}",
             _CURE,
-            severity="note",
+            severity=severity,
             cause="quota",
             ranks=ranks,
-            host=here[0].host,
+            host=host,
             witnesses=(Witness("kernel", True, said),),
             numbers={"held_back": least},
         )
+
+
+def _share_between(first: _Seen, last: _Seen) -> float:
+    return (last[2] - first[2]) / (last[0] - first[0])

@@ -10,10 +10,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from paceline.files import find_damaged_records, read_last_records
-from paceline.telemetry.reader import Run
+from paceline.files import find_damaged_records, read_records
+from paceline.telemetry.layout import SCHEMA
+from paceline.telemetry.reader import Run, is_known
 from paceline.telemetry.run_file import FOREIGN_RECIPE, SDK_RECIPE
 from paceline.telemetry.tables import find_damaged_lines
+
+_SHOWN = 20
+"""characters of what stands for a version: it may be anything"""
 
 
 @dataclass(frozen=True)
@@ -44,14 +48,16 @@ def list_sources(run: Run) -> Sources:
         damaged = len(find_damaged(path))
         if damaged:
             gaps.append(f"{path.name}: {_count_lines(damaged)} damaged and left out")
-        elif not has_records:
+        newer = _find_newer(path) if path == run.layout.events else None
+        gaps += [f"{path.name}: {newer}"] if newer else []
+        if not (damaged or newer or has_records):
             gaps.append(f"there is nothing in {path.name}")
     world_size = run.run.attempts[-1].world_size if run.run.attempts else 0
-    beats = [rank for rank in range(world_size) if read_last_records(run.layout.heartbeat(rank))]
+    beats = [rank for rank in range(world_size) if run.newest_beats(rank)]
     read += ["its heartbeats"] if beats else []
     if len(beats) < world_size and run.run.recipe != FOREIGN_RECIPE:  # somebody's script has none
         gaps.append(f"heartbeats are there of {len(beats)} of {'1 rank' if world_size == 1 else f'{world_size} ranks'}")
-    gaps += [gap for rank in range(world_size) if (gap := _find_gap(run.layout.heartbeat(rank)))]
+    gaps += [gap for rank in range(world_size) for gap in _find_gaps(run.layout.heartbeat(rank))]
     if reads_logs(run):
         logs = sorted(run.layout.launcher_log.parent.glob("*.log"))
         closed = [path for path in logs if not os.access(path, os.R_OK)]
@@ -61,12 +67,22 @@ def list_sources(run: Run) -> Sources:
     return Sources(tuple(read), tuple(gaps))
 
 
-def _find_gap(path: Path) -> str | None:
+def _find_gaps(path: Path) -> list[str]:
     """Of a rank's heartbeats."""
     if not path.exists():
+        return []
+    damaged, newer = len(find_damaged_records(path)), _find_newer(path)
+    found = [f"{_count_lines(damaged)} damaged and left out"] if damaged else []
+    return [f"heartbeat/{path.name}: {gap}" for gap in (*found, newer) if gap]
+
+
+def _find_newer(path: Path) -> str | None:
+    """What this version passes over, because it cannot know what it means."""
+    versions = [record["v"] for record in read_records(path) if not is_known(record)]
+    if not versions:
         return None
-    damaged = len(find_damaged_records(path))
-    return f"heartbeat/{path.name}: {_count_lines(damaged)} damaged and left out" if damaged else None
+    named = ", ".join(sorted({str(version)[:_SHOWN] for version in versions}))
+    return f"{_count_lines(len(versions))} of another version ({named}; this one reads up to {SCHEMA}) and left out"
 
 
 def _count_lines(number: int) -> str:

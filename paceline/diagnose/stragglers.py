@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from statistics import fmean, median
+from statistics import median
 
 from paceline.diagnose.blocks import Block, Collector
 from paceline.diagnose.finding import Finding, Witness
@@ -36,7 +36,7 @@ _EXPLAINED = 0.4
 _AGREED = 0.3
 """of the time that a rank is idle, by which the others at least have to wait longer: else it is idle because it waits for somebody"""
 _CURES = {
-    "data": "look at what it reads from (its disk, its loader processes: paceline bench loader)",
+    "data": "look at what it reads from, its disk and its loader processes; paceline bench loader CONFIG says what the loader can bring",
     "forward": "look at its GPU or cores: clocks, temperature, another process on them",
     "backward": "look at its GPU or cores: clocks, temperature, another process on them",
     "optimizer": "look at its cores and memory: another process on them",
@@ -90,7 +90,7 @@ class Stragglers:
             self._by_idle.add(block.idle, block.steps)
         self._long.append(block)
         if len(self._long) == _LONG:
-            means = {rank: fmean(each.excess[rank] for each in self._long) for rank in block.excess}
+            means = {rank: sum(each.excess[rank] for each in self._long) / _LONG for rank in block.excess}
             self._by_long_wait.add(means, sum(each.steps for each in self._long))
             self._long.clear()
 

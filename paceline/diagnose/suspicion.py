@@ -68,9 +68,14 @@ class Suspicion:
         self._num_blocks += 1
         weight = weigh_beginning(self._num_blocks)
         levels = {rank: _grade(each, noise) for rank, each in excess.items()}
+        ratios: dict[tuple[int, ...], float] = {}
+        """by level and by what the rank has reached: of many ranks most have the same"""
         for rank, level in levels.items():
-            ratio = _likelihood_ratio(level, self._clean_rates(rank))
-            self._suspects[rank].add((ratio, weight, _CAP * self._threshold), steps)
+            suspect = self._suspects[rank]
+            key = (level, *suspect.reached)
+            if key not in ratios:
+                ratios[key] = _likelihood_ratio(level, self._clean_rates(suspect.reached))
+            suspect.add((ratios[key], weight, _CAP * self._threshold), steps)
         for rank, level in levels.items():
             for reached in range(level):
                 self._suspects[rank].reached[reached] += 1
@@ -89,10 +94,11 @@ class Suspicion:
         """Since when it has been suspected."""
         return self._suspects[rank].blocks
 
-    def _clean_rates(self, rank: int) -> list[float]:
-        """How often at least each level comes about without a straggler: as assumed, or as seen of the other ranks of this run."""
+    def _clean_rates(self, own: Sequence[int]) -> list[float]:
+        """How often at least each level comes about without a straggler: as assumed, or as seen of the other ranks of this run. `own`: how
+        often the rank itself has reached each."""
         num = self._num_blocks * (len(self._suspects) - 1)
-        own, rates = self._suspects[rank].reached, list[float]()
+        rates = list[float]()
         for level, assumed in enumerate(_P_CLEAN):
             seen = (self._reached[level] - own[level]) / num
             rates.append(min(max(assumed, seen), rates[-1] * 0.7 if rates else 0.5))

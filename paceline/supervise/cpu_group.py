@@ -1,16 +1,20 @@
 """For how long the kernel has held a process back because its control group had used up its CPU quota (a container's CPU limit is one).
 
-held = read_held_back(4711)      -> HeldBack(group="/kubepods/pod1", seconds=12.4), or None: no quota, or nobody tells
+    groups = CpuGroups()
+    groups.read(b"0::/kubepods/pod1")      -> HeldBack(group="/kubepods/pod1", seconds=12.4), or None: no quota can be, or nobody tells
+
+A group's name is as seen from here: in a container with a control group namespace of its own, "/" is the container's group, which has a
+quota if the container has one. The real root has none, and its counters say nothing of the kind.
 """
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
-from pathlib import Path
+from typing import NamedTuple
 
-_MOUNTS = (Path("/sys/fs/cgroup/cpu"), Path("/sys/fs/cgroup/cpu,cpuacct"), Path("/sys/fs/cgroup"))
-"""of the first version's controller, under both its names, and of the second version"""
-_UNITS = {"throttled_time": 1e-9, "throttled_usec": 1e-6}
+_UNITS = {b"throttled_time": 1e-9, b"throttled_usec": 1e-6}
+"""of the first version, and of the second"""
 
 
 @dataclass(frozen=True)
@@ -21,34 +25,91 @@ class HeldBack:
     seconds: float
 
 
-def read_held_back(pid: int) -> HeldBack | None:
-    """Read anew each time: a process can be moved."""
+class Mount(NamedTuple):
+    """Where groups are to be seen."""
+
+    is_unified: bool
+    """the second version's"""
+    root: str
+    """the group that lies at `path`: in a container without a namespace of its own it is not "/" """
+    path: str
+
+
+class CpuGroups:
+    """All that can be seen from here; what one group tells is read once for all that are asked about in a row."""
+
+    def __init__(self, mounts: list[Mount] | None = None) -> None:
+        self._mounts = find_mounts(_read("/proc/self/mountinfo") or b"") if mounts is None else mounts
+        self._told: dict[bytes, HeldBack | None] = {}
+
+    def forget(self) -> None:
+        """Time has passed: whoever is asked about next is read anew."""
+        self._told.clear()
+
+    def read(self, text: bytes) -> HeldBack | None:
+        """Of a process, by what its /proc/PID/cgroup says at this moment: it can be moved."""
+        if text not in self._told:
+            group = find_group(text)
+            self._told[text] = self.read_group(*group) if group is not None else None
+        return self._told[text]
+
+    def read_group(self, is_unified: bool, group: str) -> HeldBack | None:
+        for mount in self._mounts:
+            below = _below(group, mount.root)
+            if mount.is_unified != is_unified or below is None:
+                continue
+            words = (_read(f"{mount.path}{below}/cpu.stat") or b"").split()
+            for name, seconds in zip(words[::2], words[1::2], strict=False):
+                if name in _UNITS and seconds.isdigit():
+                    return HeldBack(group, int(seconds) * _UNITS[name])
+        return None
+
+
+def find_group(text: bytes) -> tuple[bool, str] | None:
+    """Whether it is of the second version, and the group that has the CPU controller, of what /proc/PID/cgroup says."""
+    unified = None
+    for line in text.decode("utf-8", "replace").splitlines():
+        _, controllers, group = line.split(":", 2)
+        if "cpu" in controllers.split(","):
+            return False, group
+        if not controllers:
+            unified = True, group
+    return unified
+
+
+def find_mounts(text: bytes) -> list[Mount]:
+    """Those with the CPU controller, of what /proc/self/mountinfo says."""
+    found = []
+    for line in text.decode("utf-8", "replace").splitlines():
+        place, _, kind = line.partition(" - ")
+        root, path = place.split()[3:5]
+        name, _, options = kind.split(maxsplit=2)
+        if name == "cgroup2" or (name == "cgroup" and "cpu" in options.split(",")):
+            found.append(Mount(name == "cgroup2", root, path))
+    return found
+
+
+def _below(group: str, root: str) -> str | None:
+    """Its path from there; None: it cannot be seen from there."""
+    if "/.." in group:  # of somebody outside our namespace
+        return None
+    if root == "/":
+        return group.rstrip("/")
+    return group[len(root) :] if group == root or group.startswith(f"{root}/") else None
+
+
+def _read(path: str) -> bytes | None:
+    """A small file of the kernel's; None if it has gone, or nobody may read it."""
     try:
-        text = Path(f"/proc/{pid}/cgroup").read_text(encoding="utf-8", errors="replace")
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
         return None
-    group = find_group(text)
-    return None if group is None else _read_group(group)
-
-
-def find_group(text: str) -> str | None:
-    """The group that has the CPU controller, of what /proc/PID/cgroup says; None: the root, which has no quota."""
-    groups = {controllers: group for _, controllers, group in (line.split(":", 2) for line in text.splitlines())}
-    for controllers, group in groups.items():
-        if "cpu" in controllers.split(","):
-            return group if group != "/" else None
-    unified = groups.get("", "/")
-    return unified if unified != "/" else None
-
-
-def _read_group(group: str) -> HeldBack | None:
-    for mount in _MOUNTS:
-        try:
-            words = (mount / group.lstrip("/") / "cpu.stat").read_text(encoding="ascii", errors="replace").split()
-        except OSError:
-            continue
-        told = dict(zip(words[::2], words[1::2], strict=False))
-        for name, unit in _UNITS.items():
-            if told.get(name, "").isdigit():
-                return HeldBack(group, int(told[name]) * unit)
-    return None
+    try:
+        parts = []
+        while part := os.read(descriptor, 1 << 16):
+            parts.append(part)
+        return b"".join(parts)
+    except OSError:
+        return None
+    finally:
+        os.close(descriptor)

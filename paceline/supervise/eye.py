@@ -4,7 +4,8 @@
     sight = eye.look()            # four times a second
     eye.wait(0.25)                # or until a process ends
 
-Everything stays open between two looks. A rank that gets on is not asked for more than its pulse, but once a second.
+Everything stays open between two looks. A rank that gets on is not asked for more than its pulse, but once a second; of more than 32 not
+even that often.
 """
 
 from __future__ import annotations
@@ -16,13 +17,13 @@ from dataclasses import replace
 from pathlib import Path
 
 from paceline.diagnose.sight import ProcessSight, RankSight, Sight
-from paceline.supervise.cpu_group import HeldBack, read_held_back
+from paceline.supervise.cpu_group import CpuGroups, HeldBack
 from paceline.supervise.rank_process import HeldProcess, is_hidden, open_process
 from paceline.telemetry.pulse import Pulse, PulseReader
 
 _PROCESS_EVERY_S = 1.0
-_GROUP_EVERY_S = 1 / 32
-"""for each rank: two files have to be opened"""
+_PER_RANK_S = 1 / 32
+"""for each rank of the run: what a rank that gets on is asked besides is two or three files to read"""
 MOST_BETWEEN_S = 1.0
 """of the time between two looks: a machine that stood still (a paused virtual machine, a frozen group) is no rank that hangs"""
 
@@ -30,12 +31,16 @@ MOST_BETWEEN_S = 1.0
 class _RankEye:
     """One rank."""
 
-    def __init__(self, pulses: Path, attempt: int, rank: int, world_size: int, poll: select.poll) -> None:
+    def __init__(
+        self, pulses: Path, attempt: int, rank: int, world_size: int, poll: select.poll, groups: CpuGroups
+    ) -> None:
         self._pulses = pulses
         self._attempt = attempt
-        self._group_every_s = _GROUP_EVERY_S * world_size
+        self._group_every_s = _PER_RANK_S * world_size
+        self._process_every_s = max(_PROCESS_EVERY_S, _PER_RANK_S * world_size)
         self._rank = rank
         self._poll = poll
+        self._groups = groups
         self._reader: PulseReader | None = None
         self._last: Pulse | None = None
         self.process: HeldProcess | None = None
@@ -56,14 +61,14 @@ class _RankEye:
         if self._last is None or pulse.pid != self._last.pid:
             self._take(pulse.pid)
         is_moving, self._last = pulse is not self._last, pulse
-        if not is_moving or now - self._seen_at >= _PROCESS_EVERY_S:
+        if not is_moving or now - self._seen_at >= self._process_every_s:
             self._look_at_process(pulse.pid, now)
         if is_moving and self.process is not None and now - self._asked_group >= self._group_every_s:
-            self._asked_group, self._held_back = now, read_held_back(pulse.pid)
+            self._asked_group, self._held_back = now, self._groups.read(self.process.read_groups())
         held, seen = self._held_back, self._seen
-        return pulse, seen if held is None or seen is None else replace(
-            seen, group=held.group, held_back_s=held.seconds
-        )
+        if held is not None and seen is not None and (held.group, held.seconds) != (seen.group, seen.held_back_s):
+            self._seen = seen = replace(seen, group=held.group, held_back_s=held.seconds)
+        return pulse, seen
 
     def _take(self, pid: int) -> None:
         self.close_process()
@@ -113,7 +118,10 @@ class Eye:
         self._poll = select.poll()
         self._looked = time.monotonic()
         self._watched_s = self._looked
-        self._ranks = [_RankEye(pulses, attempt, rank, world_size, self._poll) for rank in range(world_size)]
+        self._groups = CpuGroups()
+        self._ranks = [
+            _RankEye(pulses, attempt, rank, world_size, self._poll, self._groups) for rank in range(world_size)
+        ]
 
     @property
     def processes(self) -> dict[int, HeldProcess]:
@@ -125,6 +133,7 @@ class Eye:
         now = time.monotonic()
         self._watched_s += min(now - self._looked, MOST_BETWEEN_S)
         self._looked = now
+        self._groups.forget()
         seen = [eye.look(now) for eye in self._ranks]
         ranks = tuple(RankSight(rank, self._host, *each) for rank, each in enumerate(seen))
         return Sight(time.time(), self._watched_s, self._attempt, self._world_size, ranks)

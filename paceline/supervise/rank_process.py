@@ -27,18 +27,19 @@ _STATES = {
     "X": "gone",
 }
 _TICKS = os.sysconf("SC_CLK_TCK")
+_MOST_BYTES = 1 << 16
 _PAGES_PER_GIB = 2**30 / os.sysconf("SC_PAGE_SIZE")
 
 
 class HeldProcess:
-    """One living process, by three descriptors; `close` lets go of them."""
+    """One living process, by a few descriptors; `close` lets go of them."""
 
     def __init__(self, pid: int) -> None:
         """OSError if there is none, or nobody may look."""
         self.pid = pid
         self.descriptor = os.pidfd_open(pid)
         """readable when it has ended"""
-        self._stat = self._memory = -1
+        self._stat = self._memory = self._groups = -1
         try:
             self._stat = os.open(f"/proc/{pid}/stat", os.O_RDONLY | os.O_CLOEXEC)
             self._memory = os.open(f"/proc/{pid}/statm", os.O_RDONLY | os.O_CLOEXEC)
@@ -51,19 +52,30 @@ class HeldProcess:
     def look(self) -> ProcessSight:
         """What it does at this moment. A process whose parent has not asked yet how it ended still tells it."""
         try:
-            text = os.pread(self._stat, 1024, 0).decode("ascii", "replace")
-            _, resident, mapped, *_ = map(int, os.pread(self._memory, 256, 0).split())
+            text = os.pread(self._stat, 1024, 0)
+            _, resident, mapped, _ = os.pread(self._memory, 256, 0).split(None, 3)
         except ProcessLookupError:
             return ProcessSight(self.pid, "gone", self._cpu_s, None, self._exit_code)
         # Whatever a process calls itself stands in brackets, and may hold any character.
-        fields = text[text.rindex(")") + 2 :].split()
-        state = _STATES.get(fields[0], "other")
+        fields = text[text.rindex(b")") + 2 :].split(
+            None, 13
+        )  # so far as they are needed: this is asked of many, often
+        state = _STATES.get(fields[0].decode("ascii", "replace"), "other")
         self._cpu_s = (int(fields[11]) + int(fields[12])) / _TICKS
         if state == "zombie":
-            self._exit_code = os.waitstatus_to_exitcode(int(fields[49]))
+            self._exit_code = os.waitstatus_to_exitcode(int(fields[13].split()[36]))
         # What it has mapped of files is the system's to take back: who reads its data so, touches more of them for hours.
-        memory_gib = (resident - mapped) / _PAGES_PER_GIB if state not in ("zombie", "gone") else None
+        memory_gib = (int(resident) - int(mapped)) / _PAGES_PER_GIB if state not in ("zombie", "gone") else None
         return ProcessSight(self.pid, state, self._cpu_s, memory_gib, self._exit_code)
+
+    def read_groups(self) -> bytes:
+        """The control groups that it is in, as /proc/PID/cgroup lists them; empty where it has gone, or nobody tells."""
+        try:
+            if self._groups < 0:
+                self._groups = os.open(f"/proc/{self.pid}/cgroup", os.O_RDONLY | os.O_CLOEXEC)
+            return os.pread(self._groups, _MOST_BYTES, 0)
+        except OSError:
+            return b""
 
     def read_began_s(self) -> float | None:
         """When it was started, by the clock that began with the machine (CLOCK_BOOTTIME); None if it has gone."""
@@ -99,7 +111,7 @@ class HeldProcess:
         return {name: value for name, _, value in pairs}
 
     def close(self) -> None:
-        for descriptor in (self.descriptor, self._stat, self._memory):
+        for descriptor in (self.descriptor, self._stat, self._memory, self._groups):
             with contextlib.suppress(OSError):
                 os.close(descriptor)
 

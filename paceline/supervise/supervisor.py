@@ -10,9 +10,11 @@ holds some seconds later. Which one it is, the docket knows; who is told, and ho
 from __future__ import annotations
 
 import contextlib
+import os
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 
 from paceline.diagnose.advice import fit_keys
 from paceline.diagnose.finding import Finding
@@ -67,6 +69,8 @@ class Supervisor:
         self._announcer = Announcer(layout, attempt.attempt, tell)
         self._docket = Docket(layout, attempt.attempt)
         self._asked_run = time.monotonic()
+        self._read_run: tuple[int, ...] | None = None
+        """which run.json was read last"""
 
     @property
     def incidents(self) -> list[Incident]:
@@ -206,7 +210,11 @@ class Supervisor:
             self._announcer.write_event("note", what=f"supervise.policy={policy} from here on", why=why)
             self.settings = replace(self.settings, policy=policy)
         with contextlib.suppress(UsageError, OSError):
+            version = _identify(self._layout.run)
+            if version is not None and version == self._read_run:
+                return
             run = load_run_file(self._layout.root)
+            self._read_run = version
             last = run.attempts[-1] if run is not None and run.attempts else None
             self.is_running = last is not None and last.attempt == self._attempt.attempt and last.state == "running"
 
@@ -214,6 +222,17 @@ class Supervisor:
 def describe(incident: Incident) -> str:
     """Why an attempt was ended, in one line."""
     return f"halted by its supervisor: {incident.finding.what} ({incident.place})"
+
+
+def _identify(path: Path) -> tuple[int, ...] | None:
+    """What tells one version of a file from the next; None: there is none. Opened, because a network's file system may otherwise tell what
+    it remembers."""
+    try:
+        with path.open("rb") as file:
+            is_now = os.fstat(file.fileno())
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    return is_now.st_ino, is_now.st_mtime_ns, is_now.st_size
 
 
 def _has_moved(before: Sight, now: Sight) -> bool:

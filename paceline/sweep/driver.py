@@ -69,6 +69,8 @@ class Driver:
         self._orders = Orders(sweep)
         self.best: str | None = None
         """the case that won or leads, as was last written"""
+        self.rivals: list[str] = []
+        """that were not told apart from it, when it was over"""
 
     def run(self) -> Ending:
         """Until the race is decided, or somebody wants it to end."""
@@ -242,7 +244,7 @@ class Driver:
 
     def _write(self, ending: Ending) -> None:
         described = self._scores.describe(self._sweep, self._ledger.rows(), ending)
-        self.best = described["best"]
+        self.best, self.rivals = described["best"], described["rivals"]
         write_outputs(self._sweep, described)
 
     def _end_all(self) -> None:

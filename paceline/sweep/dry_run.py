@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from paceline.config.source import show
 from paceline.launch.duration import show_duration
+from paceline.sweep.finals import FINALS
 from paceline.sweep.ledger import Row, read_rows
 from paceline.sweep.opening import LEDGER
 from paceline.sweep.outcome import Sweep
@@ -80,9 +81,12 @@ def _amount(sweep: Sweep) -> _Amount:
     if settings.racing:
         # Every case is tried once, a short trial, whatever that is of a small grid.
         low, high = (max(settings.budget_share * num, num_cases / 2) for num in grid)
+        # Where that is too little for the front-runners, they have more (finals.py).
+        high = max(high, min(num_cases / 2 + FINALS, settings.most_share * grid[1]))
         said = _span(f"{low:,.0f}", f"{high:,.0f}")
         words.append(
-            f"racing: about {said} of them at most, {settings.budget_share:.0%}; less where it is soon decided"
+            f"racing: about {said} of them; {settings.budget_share:.0%}, or up to {settings.most_share:.0%} where that is a trial or "
+            "two of each case; less where it is soon decided"
         )
     return _Amount(words, (low + num_ahead, high + num_ahead), grid[1] + num_ahead)
 

@@ -79,6 +79,8 @@ class RaceSettings:
     """with which it sees it"""
     budget_share: float = 0.2
     """of the full grid's device-seconds: what a race may cost; a quarter is the promise, and both are guesses"""
+    most_share: float = 0.5
+    """of the same: what it may cost where its share is too little for a few trials of each front-runner"""
     max_rounds: int = 30
 
 

@@ -17,6 +17,7 @@ from typing import Any
 
 import paceline
 from paceline.sweep.costs import count_costs
+from paceline.sweep.doubt import find_doubt
 from paceline.sweep.evidence import ENDED, RaceSettings, Verdict
 from paceline.sweep.fingerprint import Surroundings
 from paceline.sweep.ledger import Row
@@ -91,6 +92,8 @@ def describe_sweep(
     # Samples or steps until a trial has told the recipe's own.
     unit = next((measured[number].unit for number in sorted(counted) if number in measured), None) or sweep.unit
     aim = _objective(sweep, unit)
+    # While it runs, everything is open; that is no news.
+    doubt = find_doubt(ranking, sweep.settings) if best and ending.state == "finished" else None
     return {
         "v": SCHEMA,
         "state": ending.state,
@@ -112,6 +115,8 @@ def describe_sweep(
         "best": best["name"] if best else None,
         "is_decided": ending.state == "finished" and _is_decided(cases),
         "sentence": say_result(cases, best, aim, is_ended=ending.state == "finished"),
+        "rivals": list(doubt.rivals) if doubt else [],
+        "repeats_needed": doubt.repeats if doubt else None,
         "cases": cases,
         "trials": trials,
         "history": list(history),
@@ -119,7 +124,7 @@ def describe_sweep(
         "machine": dict(sweep.surroundings.machine),
         "hardware": dict(sweep.surroundings.hardware),
         "code": dict(sweep.surroundings.code) | {"git": sweep.surroundings.machine.get("git")},
-        "notes": list(ending.notes),
+        "notes": [*([doubt.sentence] if doubt else []), *ending.notes],
     }
 
 

@@ -12,6 +12,8 @@ A race goes in rounds, each case at most once in each, in an order of its own:
   certainly within the margin of it, run no more.
 - The rest run on. What they may cost together is a share of the full grid's cost; while not all of them can be afforded
   four times more, only the most hopeful do. Others are "undecided" then, not slower: nobody claims what was not measured.
+- Where that share is too little for a few whole trials of each front-runner (few cases, few repeats), they have them nevertheless, up
+  to half of the grid (finals.py).
 - Who is hopeful is said by a case's own trials and by those that share values with it (kinship.py). Who is out by trials that may be
   accidents (mishap.py) gets another short one.
 - Only the first round is short. What a short trial cannot know of a whole one is part of its doubt (observation.py), so it can say
@@ -33,6 +35,7 @@ from typing import Any
 
 from paceline.sweep.budget import Costs, repeats_by_noise
 from paceline.sweep.evidence import ENDED, Assignment, RaceSettings, TrialResult, Verdict
+from paceline.sweep.finals import plan_finals
 from paceline.sweep.kinship import hopes_of
 from paceline.sweep.observation import value_of
 from paceline.sweep.power import LEAST_REPEATS
@@ -154,11 +157,14 @@ class Racer:
         return repeats_by_noise(ranking.ordinary, sizes, len(self.cases), self.settings)
 
     def _field(self) -> set[str] | None:
-        """Among whom the leader is sought: whoever ran in the last round that compared anybody."""
+        """Among whom the leader is sought: whoever ran in the last round of whole trials, or as often as one of those."""
+        tried = Counter(result.case for result in self.results() if result.status in ENDED)
         for planned in reversed(self.rounds):
             running = {trial.case for trial in planned.trials}
-            if len(running) > 1:
-                return running
+            if len(running) > 1 and (planned.number == 1 or planned.steps >= self.settings.steps):
+                # Not by a single trial: that is luck.
+                fewest = max(min(tried[case] for case in running), 2)
+                return running | {case for case, count in tried.items() if count >= fewest}
         return None
 
     def _plan_grid(self) -> Round | None:
@@ -195,6 +201,10 @@ class Racer:
             return self._round(
                 number, steps, [ranking.leader, *again], {}, "a second short trial: one may be an accident"
             )
+        finalists = self._finals(ranking, number)
+        if finalists:
+            why = f"{len(finalists)} may be the best, with too few trials to tell"
+            return self._round(number, settings.steps, finalists, {}, why)
         running = self._choose(ranking, number)
         if len(running) > 1:
             why = f"{len(ranking.contenders) + 1} of {len(self.cases)} may still win, {len(running)} run"
@@ -228,9 +238,13 @@ class Racer:
         """Device-seconds that may still be spent, without what the leader's first whole trial will take."""
         assert ranking.leader is not None
         whole = 0.0 if self._is_confirmed(ranking.leader) else costs.trial(ranking.leader, self.settings.steps)
+        return self._remaining(self.settings.budget_share, costs) - whole
+
+    def _remaining(self, share: float, costs: Costs) -> float:
+        """Of this share of the full grid's device-seconds."""
         spent = sum(result.device_s for result in self.results())
         grid = self.full_repeats() * sum(costs.trial(case, self.settings.steps) for case in self.cases)
-        return (self.settings.budget_share * grid - spent) / _SLACK - whole
+        return (share * grid - spent) / _SLACK
 
     def _choose(self, ranking: Ranking, number: int) -> list[str]:
         """Who runs on: the leader and whoever may still beat it, as far as the budget goes."""
@@ -263,6 +277,21 @@ class Racer:
         )
         running = running[: max(most, 2)]
         return [*running, *retry]
+
+    def _finals(self, ranking: Ranking, number: int) -> list[str]:
+        """Front-runners that have too few trials, where the race's share does not pay for them."""
+        if self.settings.repeats is None and number <= _PILOT_ROUNDS + 1:
+            return []
+        assert ranking.comparison is not None
+        hopes = hopes_of(ranking.comparison, self._values, ranking.suspects)
+        ended = [r for r in self.results() if r.status in ENDED]
+        whole = Counter(r.case for r in ended if self._assigned(r) >= self.settings.steps)
+        costs = Costs(self.results(), self.settings)
+        price = {case: costs.trial(case, self.settings.steps) for case in self.cases}
+        within = self._left(ranking, costs)
+        # The leader's whole trial is among the finalists' own.
+        most = self._remaining(self.settings.most_share, costs)
+        return plan_finals(ranking, hopes, whole, price, within, most)
 
     def _retry(self, ranking: Ranking) -> list[str]:
         """Cases that failed once, or ended without a number: accidents happen, but not for ever."""

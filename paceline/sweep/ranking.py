@@ -54,6 +54,8 @@ class Ranking:
     comparison: Comparison | None
     ordinary: tuple[Observation, ...] = ()
     """the trials as one would compare them without a look at their windows and their time"""
+    rivals: tuple[str, ...] = ()
+    """that may be better than the leader, as far as is known; while there are any, it only leads"""
 
 
 def rank_cases(
@@ -129,12 +131,19 @@ def rank_cases(
             )
             verdicts[winner] = replace(was, verdict="leads", evidence=f"tied with {leader}, and steadier or smaller")
             leader = winner
-    is_open = contenders or unknown or any(verdicts[case].complete for case in suspects)
-    if leader is not None and is_final and not is_open:
+    rivals = [*contenders, *(case for case in suspects if verdicts[case].complete), *unknown]
+    if leader is not None and is_final and not rivals:
         verdicts[leader] = replace(verdicts[leader], verdict="winner")
     order = _order(cases, leader, verdicts, comparison)
     return Ranking(
-        tuple(order), verdicts, leader, tuple(contenders), tuple(suspects), comparison, observations.ordinary
+        tuple(order),
+        verdicts,
+        leader,
+        tuple(contenders),
+        tuple(suspects),
+        comparison,
+        observations.ordinary,
+        tuple(case for case in order if case in rivals),
     )
 
 

@@ -68,13 +68,22 @@ def _write_best(sweep: Sweep, described: Described) -> None:
         "group": name,
         "recipe": case.job.recipe.name,
         "is_decided": described["is_decided"],
+        "rivals": described["rivals"],
+        "repeats_needed": described["repeats_needed"],
         "values": case.values,
         "objective": described["objective"],
         "baseline": described["baseline"],
         "sentence": described["sentence"],
         "config": "best.yaml",
     } | {key: row[key] for key in numbers}
-    head = [f"# {described['sentence']}", f"# from {sweep.plan.path.name}; train with: paceline train best.yaml", ""]
+    # The first note of an undecided sweep says so.
+    doubt = [f"# {described['notes'][0]}"] if described["rivals"] else []
+    head = [
+        f"# {described['sentence']}",
+        *doubt,
+        f"# from {sweep.plan.path.name}; train with: paceline train best.yaml",
+        "",
+    ]
     write_text(sweep.root / "best.yaml", "\n".join(head) + dump_config(_as_trained(case.job.config, sweep.plan)))
     write_json(sweep.root / "best_config.json", finite(record))
 

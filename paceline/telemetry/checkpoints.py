@@ -41,6 +41,11 @@ SPARE_BYTES = 8 << 20
 _STEP_NAME = re.compile(r"step_(\d{8,12})")
 _FILE_NAME = re.compile(r"state\.json|shard-\d{5}\.safetensors")
 _CHUNK = 1 << 22
+_PLAIN = json.JSONEncoder(default=str)
+_SORTED = json.JSONEncoder(default=str, sort_keys=True)
+
+EncodedFields = dict[str, tuple[Any, str, str]]
+"""of a manifest: the value of each, as it is written, and as its checksum has it"""
 
 
 @dataclass(frozen=True)
@@ -97,20 +102,39 @@ def shard_name(index: int) -> str:
 def list_checkpoints(directory: Path) -> list[Path]:
     """The checkpoint directories of a run, the newest step first; links and leftovers of unfinished saves are not among them."""
     with _reading(directory):
-        try:
-            entries = list(os.scandir(directory))
-        except (FileNotFoundError, NotADirectoryError):
-            return []
-        found = [(int(match[1]), Path(entry.path)) for entry in entries if (match := _STEP_NAME.fullmatch(entry.name))]
-        return [path for _, path in sorted(found, reverse=True) if path.is_dir() and not path.is_symlink()]
+        return [directory / name for name in list_step_names(directory)]
 
 
-def write_manifest(directory: Path, manifest: Manifest) -> None:
-    """A line per field: a person can read it, and no interpreter's lock is held for long beside the training."""
+def list_step_names(directory: str | Path) -> list[str]:
+    """Their names alone."""
+    try:
+        with os.scandir(directory) as entries:
+            found = [
+                (int(match[1]), entry.name)
+                for entry in entries
+                if (match := _STEP_NAME.fullmatch(entry.name)) and entry.is_dir(follow_symlinks=False)
+            ]
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    return [name for _, name in sorted(found, reverse=True)]
+
+
+def write_manifest(directory: str | Path, manifest: Manifest, encoded: EncodedFields | None = None) -> None:
+    """A line per field, which a person can read.
+
+    `encoded` is what the manifest before this one, of the same run, left behind: a field that is the same object is not encoded again,
+    because beside a training that is short of the interpreter's lock every microsecond of this is taken from its steps.
+    """
     content = vars(manifest) | {"files": {name: vars(entry) for name, entry in manifest.files.items()}}
-    content["crc32"] = _digest(content)
-    lines = (f"  {json.dumps(key)}: {json.dumps(value, default=str)}" for key, value in content.items())
-    write_text(directory / MANIFEST, "{\n" + ",\n".join(lines) + "\n}\n")
+    known = {} if encoded is None else encoded
+    for key, value in content.items():
+        if key not in known or known[key][0] is not value:
+            known[key] = value, _PLAIN.encode(value), _SORTED.encode(value)
+    # As _digest has it: the fields in their order, one after another.
+    whole = ", ".join([f'"{key}": {known[key][2]}' for key in sorted(content)])
+    lines = [f'  "{key}": {known[key][1]}' for key in content]
+    lines.append(f'  "crc32": {zlib.crc32(f"{{{whole}}}".encode())}')
+    write_text(f"{directory}/{MANIFEST}", "{\n" + ",\n".join(lines) + "\n}\n")
 
 
 def read_checkpoint(path: Path) -> Checkpoint:
@@ -206,7 +230,7 @@ def damaged(path: Path, reason: str) -> CheckpointError:
 
 def _digest(content: dict[str, Any]) -> int:
     """The manifest's own checksum: nothing else would notice a changed byte in it."""
-    return zlib.crc32(json.dumps(content, sort_keys=True, default=str).encode())
+    return zlib.crc32(_SORTED.encode(content).encode())
 
 
 def _parse_manifest(content: dict[str, Any]) -> Manifest:

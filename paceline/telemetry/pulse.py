@@ -16,10 +16,10 @@ import shutil
 import struct
 import tempfile
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 from paceline.telemetry.thread_time import ThreadTime, open_thread_time
 
@@ -58,6 +58,7 @@ _RECENT = 64
 # the last waits (ms): the n-th is at place n modulo 64; and of the same steps what an Own says
 _OWN = len(OWN_PHASES) + 1
 _BODY = struct.Struct(f"<qiIdqqqd{_MOST_PHASES}d{_RECENT}d{_RECENT * _OWN}d")
+_FIXED = struct.Struct(f"<qiIdqqqd{len(PHASES)}d")  # of it, what is no ring
 _MOVING = struct.Struct("<qiIdqq")  # what every beat says; the rest changes by single words
 _BODY_START = _HEAD.size + _SEQUENCE.size
 _SEQUENCE_WORD = _HEAD.size // _SEQUENCE.size
@@ -74,18 +75,13 @@ _BACKWARD = OWN_PHASES.index("backward")
 _PHASE_INDEX = {name: index for index, name in enumerate(PHASES)}
 
 
-class Own(NamedTuple):
-    """What a step was for one rank alone."""
-
-    idle_ms: tuple[float, ...]
-    """how long in each of OWN_PHASES it neither ran, nor was ready to run, nor waited for the other ranks: for something of its own"""
-    queued_ms: float
-    """how long it was ready to run and got no core, in all of these"""
+Own = tuple[float, float, float, float]
+"""What a step was for one rank alone, in ms: how long in each of OWN_PHASES it neither ran, nor was ready to run, nor waited for the other
+ranks, so for something of its own; and how long it was ready to run and got no core, in all of these."""
 
 
-@dataclass(frozen=True)
-class Pulse:
-    """One reading."""
+class Pulse(NamedTuple):
+    """One reading. A tuple, because many are made each second."""
 
     rank: int
     pid: int
@@ -99,20 +95,29 @@ class Pulse:
     """steps of which it is known how long this rank waited for the others"""
     waited_ms: float = 0.0
     """in all of these together"""
-    spent_s: Mapping[str, float] = field(default_factory=dict)
+    spent_s: Mapping[str, float] = MappingProxyType({})
     """time in each phase that it has been in, up to `since`, by the host's clock; of `checkpoint` also what was written meanwhile"""
     steps: int = 0
     """steps that its process has begun: over these `spent_s` has added up, whatever step it resumed at"""
-    recent_ms: tuple[float, ...] = ()
+    recent_ms: Sequence[float] = ()
     """the last of its waits, the newest last: whoever looks now and then still sees every step"""
-    recent_own_ms: tuple[float, ...] = ()
-    """of the same steps, four numbers each, what `own` names; empty: it does not tell"""
+    recent_own_ms: Sequence[float] = ()
+    """of the same steps, of each what an Own says; empty: it does not tell"""
 
-    def own(self, number: int) -> Own:
-        """Of the n-th step that told its wait, counted from 0; one of the recent ones."""
-        at = len(self.recent_own_ms) + (number - self.waits) * _OWN
-        *idle_ms, queued_ms = self.recent_own_ms[at : at + _OWN]
-        return Own(tuple(idle_ms), queued_ms)
+    def to_record(self) -> dict[str, Any]:
+        """As JSON can hold it."""
+        return self._asdict() | {"recent_ms": list(self.recent_ms), "recent_own_ms": list(self.recent_own_ms)}
+
+    def list_waits(self, begin: int, end: int) -> Sequence[float]:
+        """Of the steps that told their wait, counted from 0, from one of the recent ones up to before another."""
+        before = self.waits - len(self.recent_ms)
+        return self.recent_ms[begin - before : end - before]
+
+    def list_own(self, begin: int, end: int) -> list[Own]:
+        """Of the same steps."""
+        before = self.waits - len(self.recent_ms)
+        flat = list(self.recent_own_ms[(begin - before) * _OWN : (end - before) * _OWN])
+        return list(zip(flat[0::_OWN], flat[1::_OWN], flat[2::_OWN], flat[3::_OWN], strict=True))
 
 
 def create_pulse_directory(run_id: str, attempt: int) -> Path:
@@ -283,21 +288,24 @@ class PulseReader:
 
 
 def _pulse(pid: int, rank: int, attempt: int, data: bytes) -> Pulse:
-    step, phase, steps, since, enqueued, completed, waits, waited_ms, *rest = _BODY.unpack_from(data, _BODY_START)
+    step, phase, steps, since, enqueued, completed, waits, waited_ms, *spent = _FIXED.unpack_from(data, _BODY_START)
     name = PHASES[phase] if 0 <= phase < len(PHASES) else "unknown"
-    spent_s = {known: seconds for known, seconds in zip(PHASES, rest, strict=False) if seconds}
-    recent = _unroll(rest[_MOST_PHASES : _MOST_PHASES + _RECENT], waits, 1)
-    own = _unroll(rest[_MOST_PHASES + _RECENT :], waits, _OWN)
+    spent_s = {known: seconds for known, seconds in zip(PHASES, spent, strict=True) if seconds}
+    recent = _unroll(data[_RECENT_WORD * 8 : _OWN_WORD * 8], waits, 8)
+    own = _unroll(data[_OWN_WORD * 8 :], waits, 8 * _OWN)
     own = own if any(own[-_OWN:]) else ()
     return Pulse(
         rank, pid, attempt, step, name, since, enqueued, completed, waits, waited_ms, spent_s, steps, recent, own
     )
 
 
-def _unroll(ring: list[float], num: int, width: int) -> tuple[float, ...]:
-    """What a ring of `width` numbers each remembers of `num` entries, the newest last."""
+def _unroll(ring: bytes, num: int, width: int) -> Sequence[float]:
+    """What a ring of entries of `width` bytes remembers of `num` of them, the newest last. As bytes, of which whoever needs some makes
+    numbers: at most looks there are few new ones among hundreds."""
+    if num <= 0:
+        return ()
     newest = num % _RECENT * width
-    return tuple(ring[newest:] + ring[:newest])[-min(num, _RECENT) * width :] if num > 0 else ()
+    return memoryview((ring[newest:] + ring[:newest])[-min(num, _RECENT) * width :]).cast("d")
 
 
 def read_pulse(directory: Path, rank: int) -> Pulse | None:

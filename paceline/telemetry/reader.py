@@ -13,7 +13,7 @@ from typing import Any
 
 from paceline.errors import UsageError
 from paceline.files import read_json, read_last_records, read_records
-from paceline.telemetry.layout import RunLayout
+from paceline.telemetry.layout import SCHEMA, RunLayout
 from paceline.telemetry.run_file import RunFile, load_run_file
 from paceline.telemetry.tables import read_table
 
@@ -34,12 +34,17 @@ class Run:
         return [e for e in self.events if e.get("kind") == kind and all(e.get(k) == v for k, v in match.items())]
 
     def beats(self, rank: int) -> list[Row]:
-        return read_records(self.layout.heartbeat(rank))
+        return read_known(self.layout.heartbeat(rank))
+
+    def newest_beats(self, rank: int) -> list[Row]:
+        """The whole ones at the end of the file, the newest last, whatever their attempt."""
+        return list(filter(is_known, read_last_records(self.layout.heartbeat(rank))))
 
     def last_beats(self) -> list[Row]:
         """The last whole beat of each rank that ever wrote one, whatever its attempt; only the ends of the files are read."""
         paths = sorted((self.layout.root / "heartbeat").glob("rank_*.jsonl"))
-        return [records[-1] for path in paths if (records := read_last_records(path))]
+        known = (list(filter(is_known, read_last_records(path))) for path in paths)
+        return [records[-1] for records in known if records]
 
     def ledger(self) -> list[Row]:
         """Every line of every rank's ledger, with its rank."""
@@ -60,6 +65,16 @@ class Run:
 
     def environment(self) -> Row:
         return dict(read_json(self.layout.environment))
+
+
+def is_known(record: Row) -> bool:
+    """Whether this version knows what a record means; one that names no version is a foreign writer's, and read as ours."""
+    version = record.get("v", SCHEMA)
+    return isinstance(version, int) and version <= SCHEMA
+
+
+def read_known(path: Path) -> list[Row]:
+    return list(filter(is_known, read_records(path)))
 
 
 def plan_starts(events: list[Row]) -> dict[int, int]:
@@ -100,7 +115,7 @@ def read_run(root: Path) -> Run:
             "name a directory that `paceline train` printed, such as runs/sasrec-1a2b3c4d",
         )
     layout = RunLayout(root)
-    events = read_records(layout.events)
+    events = read_known(layout.events)
     starts = plan_starts(events)
     return Run(
         layout,

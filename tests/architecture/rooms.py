@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -67,24 +68,33 @@ def is_same_room(first: str, second: str) -> bool:
     return first == second or RANKS[first] == RANKS[second] == 0
 
 
-def find_imports(package: Path = PACKAGE) -> Iterator[Import]:
+@functools.cache  # several tests look at the whole package, which takes seconds to read
+def find_imports(package: Path = PACKAGE) -> tuple[Import, ...]:
     """Every import of the package's own modules: in functions, and under TYPE_CHECKING, too.
 
     The latter count because a type that must be known is a dependency like any other: the two files can no longer be read apart.
     """
-    known = set(module_names(package))
+    known, found = set(module_names(package)), []
     for path in sorted(package.rglob("*.py")):
         importer = module_name(path, package)
         for node, is_late in _walk(ast.parse(path.read_text(encoding="utf-8"))):
-            where = f"{path.relative_to(package.parent)}:{getattr(node, 'lineno', 0)}"
+            where = f"{path.relative_to(package.parent)}:{node.lineno}"
             for imported in _targets(node, path, package, known):
-                yield Import(importer, imported, where, is_late)
+                found.append(Import(importer, imported, where, is_late))
+    return tuple(found)
 
 
-def _walk(node: ast.AST, is_late: bool = False) -> Iterator[tuple[ast.AST, bool]]:
-    for child in ast.iter_child_nodes(node):
-        yield child, is_late
-        yield from _walk(child, is_late or isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef))
+def _walk(tree: ast.Module) -> Iterator[tuple[ast.stmt, bool]]:
+    """Every statement, and whether it is inside a function. An import is one, so nobody has to look into expressions."""
+    left: list[tuple[ast.AST, bool]] = [(tree, False)]
+    while left:
+        node, is_late = left.pop()
+        is_late = is_late or isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        for child in ast.iter_child_nodes(node):
+            if isinstance(child, ast.stmt):
+                yield child, is_late
+            if isinstance(child, ast.stmt | ast.excepthandler | ast.match_case):
+                left.append((child, is_late))
 
 
 def _targets(node: ast.AST, path: Path, package: Path, known: set[str]) -> Iterator[str]:

@@ -15,7 +15,7 @@ START = 1_794_700_000.0
 
 
 def pulse(rank: int, step: int, phase: str, **more: object) -> Pulse:
-    return replace(Pulse(rank, 1000 + rank, 1, step, phase, START, 0, 0), **more)  # type: ignore[arg-type]
+    return Pulse(rank, 1000 + rank, 1, step, phase, START, 0, 0)._replace(**more)  # type: ignore[arg-type]
 
 
 class Made:
@@ -41,7 +41,7 @@ class Made:
             spent = dict(old.spent_s)
             spent[old.phase] = spent.get(old.phase, 0.0) + max(0.0, START + self.now + self.jump_s - old.since)
             since = START + self.now + self.jump_s
-            self.pulses[rank] = replace(old, step=step, phase=phase, since=since, spent_s=spent, **more)  # type: ignore[arg-type]
+            self.pulses[rank] = old._replace(step=step, phase=phase, since=since, spent_s=spent, **more)  # type: ignore[arg-type]
 
     def everybody(self, step: int, phase: str) -> None:
         self.move(range(self.world_size), step, phase)

@@ -56,3 +56,19 @@ def test_pulses_tell_too_whether_everybody_waits() -> None:
     assert judge_pulses(pulses(5.0, 60.0)) == []
     assert judge_pulses(pulses(50.0, 60.0, waits=3)) == []
     assert judge_pulses([]) == []
+
+
+@pytest.mark.parametrize(
+    ("queued_ms", "kind"),
+    [((15.0, 12.0, 0.1), "host_bound"), ((1.0, 2.0, 30.0), "communication_bound")],
+)
+def test_ranks_that_wait_for_cores_do_not_wait_for_the_network(queued_ms: tuple[float, ...], kind: str) -> None:
+    pulses = [
+        Pulse(rank, 1, 1, 101, "data", 0.0, 0, 0, 100, 4000.0, {"forward": 10.0}, 100, (40.0,) * 64, (1.0, 1.0, 1.0, queued) * 64)
+        for rank, queued in enumerate(queued_ms)
+    ]  # fmt: skip
+    (found,) = judge_pulses(pulses)
+    assert found.kind == kind
+    if kind == "host_bound":
+        assert (found.cause, round(found.numbers["share"], 2)) == ("cores", 0.12)
+        assert "wait for cores" in found.what

@@ -60,6 +60,10 @@ def test_a_key_of_any_section_is_known_as_one() -> None:
             "launch.env.PYTORCH_ALLOC_CONF=expandable_segments:True; then a smaller train.micro_batch at the same global batch",
             "PYTORCH_ALLOC_CONF=expandable_segments:True in the environment; then a smaller batch per rank at the same global batch",
         ),
+        (
+            "look at what it reads from, its disk and its loader processes; paceline bench loader CONFIG says what the loader can bring",
+            "look at what it reads from, its disk and its loader processes",
+        ),
         ('declare it with run.phase("evaluate"); see run.json', 'declare it with run.phase("evaluate"); see run.json'),
     ],
 )

@@ -16,6 +16,7 @@ from paceline.diagnose.failures import judge_failures
 from paceline.diagnose.finding import KINDS, Finding, Witness, finding_from_record
 from paceline.diagnose.limits import Limits
 from paceline.diagnose.order import order_causes
+from paceline.diagnose.sources import list_sources
 from paceline.files import Lock, write_json
 from paceline.telemetry.layout import RunLayout
 from paceline.telemetry.reader import read_run
@@ -330,6 +331,20 @@ def test_tables_of_a_finished_run_are_judged_too(tmp_path: Path) -> None:
     timing = {0: bound_rows(wait_ms=30.0), 1: bound_rows(wait_ms=45.0)}
     write_run(tmp_path, "finished", "length", metrics=slow, timing=timing)
     assert [each.kind for each in examine(tmp_path)] == ["memory_growth", "data_bound", "communication_bound"]
+
+
+def test_records_of_another_version_are_passed_over_and_said(tmp_path: Path) -> None:
+    hang = {0: beats(3, "backward", 60), 1: beats(3, "data", 60)}
+    layout = write_run(tmp_path, "failed", "x", beats=hang)
+    assert [each.kind for each in examine(tmp_path)] == ["stall"]
+    write_run(tmp_path, "failed", "x", events=[failure("ConfigError", "what")])
+    for path in (layout.heartbeat(0), layout.heartbeat(1), layout.events):
+        path.write_text(path.read_text().replace('"v":1', '"v":99').replace('"v": 1', '"v": 99'))
+    assert examine(tmp_path) == []
+    gaps = list_sources(read_run(tmp_path)).gaps
+    assert "heartbeats are there of 0 of 2 ranks" in gaps
+    assert any(gap.startswith("heartbeat/rank_00001.jsonl: ") and "of another version (99;" in gap for gap in gaps)
+    assert "events.jsonl: 1 line of it is of another version (99; this one reads up to 1) and left out" in gaps
 
 
 def test_torn_and_missing_files_are_passed_over(tmp_path: Path) -> None:

@@ -153,7 +153,7 @@ def test_between_steps_collectives_tell_who_is_behind() -> None:
     run.move(0, 20, "checkpoint", collectives_enqueued=40)
     run.move([1, 2], 20, "evaluate", collectives_enqueued=42)
     for step in range(3):
-        liveness.pace.learn(run.pulses[0], replace(run.pulses[0], step=step, spent_s={"checkpoint": 0.1}), 0.0)
+        liveness.pace.learn(run.pulses[0], run.pulses[0]._replace(step=step, spent_s={"checkpoint": 0.1}), 0.0)
     (found,), _ = run.watch(liveness, 60)
     assert (found.rank, found.phase) == (0, "checkpoint")
 
@@ -306,7 +306,7 @@ def test_clocks_that_jump_and_an_order_that_changes_accuse_nobody() -> None:
                     case 0:
                         run.pulses[rank] = None
                     case 1:
-                        run.pulses[rank] = replace(run.pulses[rank], attempt=2)  # type: ignore[type-var]
+                        run.pulses[rank] = run.pulses[rank]._replace(attempt=2)
                     case 2:
                         run.processes[rank] = None
                     case 3:
@@ -325,7 +325,7 @@ def test_another_attempt_begins_from_nothing() -> None:
     run.move([0, 2], 21, "backward")
     assert run.watch(liveness, 30)[0]
     for rank in range(3):
-        run.pulses[rank] = replace(run.pulses[rank], attempt=2, step=0, phase="start")  # type: ignore[type-var]
+        run.pulses[rank] = run.pulses[rank]._replace(attempt=2, step=0, phase="start")
     sight = replace(run.sight(), attempt=2)
     assert liveness.see(sight) == []
 

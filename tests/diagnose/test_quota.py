@@ -37,6 +37,43 @@ def test_all_ranks_of_a_container_are_a_note_about_the_host() -> None:
     assert found.numbers["held_back"] > 0.19
 
 
+def share_groups(groups: dict[int, str], looks: int = 20) -> list[Finding]:
+    """Three ranks; those of `groups` are held back half of the time."""
+    run, quota = Made(3), QuotaWatch()
+    found: list[Finding] = []
+    for look in range(1, looks + 1):
+        run.everybody(look * 5, "forward")
+        run.wait()
+        for rank, group in groups.items():
+            run.become(rank, "running", group=group, held_back_s=look / 8)
+        found = quota.see(run.sight())
+    return found
+
+
+def test_ranks_of_one_group_are_one_finding_that_names_it() -> None:
+    (found,) = share_groups({0: "/pod", 2: "/pod"})  # rank 1 has none
+    assert (found.rank, found.ranks, found.severity) == (None, (0, 2), "warning")
+    assert "their group /pod was held back 50% of the time" in found.what
+    (found,) = share_groups({0: "/pod", 1: "/pod", 2: "/pod"})
+    assert (found.ranks, found.severity) == ((0, 1, 2), "note")
+    assert "their group /pod was" in found.what
+    assert [each.rank for each in share_groups({0: "/a", 2: "/b"})] == [0, 2]
+
+
+def test_it_holds_only_while_the_rank_makes_steps() -> None:
+    run, quota = Made(2), QuotaWatch()
+    for look in range(1, 60):
+        is_stepping = look <= 20 or look > 40
+        run.everybody(min(look, 20) * 5 + max(0, look - 40) * 5, "forward" if is_stepping else "evaluate")
+        run.wait()
+        run.become(1, "running", group="/g", held_back_s=look / 8)
+        found = quota.see(run.sight())
+        if look in (20, 59):
+            assert [each.rank for each in found] == [1]
+        if 30 <= look <= 40:
+            assert found == []
+
+
 def test_a_quota_that_is_seldom_used_up_is_nothing() -> None:
     assert watch({0: 0.0, 1: 0.03, 2: 0.0}) == []
     assert watch({1: 0.9}, until=2) == []  # once, while it alone was saving

@@ -172,7 +172,7 @@ def test_missing_or_foreign_pulses_accuse_nobody() -> None:
     watcher = Stragglers()
     for step in range(1, 200, 4):
         pulses = pulses_of(step, [0.01, 0.03])
-        sights = [RankSight(0, "a", pulses[0], None), RankSight(1, "a", replace(pulses[1], attempt=2), None)]
+        sights = [RankSight(0, "a", pulses[0], None), RankSight(1, "a", pulses[1]._replace(attempt=2), None)]
         assert watcher.see(Sight(step, step, 1, 2, tuple(sights))) == []
         assert watcher.see(Sight(step, step, 1, 2, (RankSight(0, "a", None, None),))) == []
         assert watcher.see(Sight(step, step, 1, 2, ())) == []

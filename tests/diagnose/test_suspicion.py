@@ -14,8 +14,8 @@ def test_a_run_whose_ranks_are_often_loud_needs_more_to_accuse_one() -> None:
     quiet, loud = Suspicion(range(3), 0.005), Suspicion(range(3), 0.005)
     for suspicion, reached in ((quiet, 0), (loud, 40)):
         suspicion._num_blocks, suspicion._reached = 100, [reached] * 3
-    assert quiet._clean_rates(0) == [0.18, 0.05, 0.02]
-    assert [round(rate, 3) for rate in loud._clean_rates(0)] == [0.2, 0.14, 0.098]
+    assert quiet._clean_rates([0, 0, 0]) == [0.18, 0.05, 0.02]
+    assert [round(rate, 3) for rate in loud._clean_rates([0, 0, 0])] == [0.2, 0.14, 0.098]
 
 
 def test_one_that_stands_out_is_accused_after_some_steps_and_forgiven_after_some() -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import os
 import threading
-from pathlib import Path
 
 _ROOM_BYTES = 100
 """What still fits of a shard."""
@@ -13,12 +12,12 @@ _ROOM_BYTES = 100
 
 def plant(first: float, last: float, guilty: float = -1) -> None:
     """For the saves of the steps `first` to `last`, on the rank `guilty` (-1: on all); every rank writes a shard."""
-    from paceline.engine.checkpoint import saver, shard
+    from paceline.engine.checkpoint import shard, writer
 
     shard._LEAST_BYTES = 1
     if guilty not in (-1, int(os.environ.get("RANK", "0"))):
         return
-    write, write_file = os.write, saver.write_file
+    write, write_file = os.write, writer.write_file
     room = threading.local()
 
     def write_limited(descriptor: int, data) -> int:
@@ -31,13 +30,14 @@ def plant(first: float, last: float, guilty: float = -1) -> None:
         room.left = left - written
         return written
 
-    def write_shard(path: Path, pieces):
+    def write_shard(path: str, pieces):
         # .saving-step_00000008-1-2/shard-00000.safetensors
-        step = int(path.parent.name.split("_")[1].split("-")[0])
-        room.left = _ROOM_BYTES if path.name.startswith("shard-") and first <= step <= last else None
+        _, directory, name = path.rsplit("/", 2)
+        step = int(directory.split("_")[1].split("-")[0])
+        room.left = _ROOM_BYTES if name.startswith("shard-") and first <= step <= last else None
         try:
             return write_file(path, pieces)
         finally:
             room.left = None
 
-    os.write, saver.write_file = write_limited, write_shard
+    os.write, writer.write_file = write_limited, write_shard

@@ -120,10 +120,10 @@ def _spin(step: float) -> None:
 
 def _pauses(seconds: float, kill_rank: float, kill_step: float) -> None:
     """Every evaluation takes this much longer, and so does the writing of every checkpoint; a rank dies before some step."""
-    from paceline.engine.checkpoint.saver import Saver
+    from paceline.engine.checkpoint.writer import Writer
     from paceline.engine.evaluation import Evaluator
 
-    for kind, name in ((Evaluator, "run"), (Saver, "_write_snapshot")):
+    for kind, name in ((Evaluator, "run"), (Writer, "_write_snapshot")):
 
         def wrapped(self, *arguments, call=getattr(kind, name)):
             time.sleep(seconds)

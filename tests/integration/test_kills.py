@@ -25,10 +25,12 @@ from tests.integration.conftest import (
     HARD,
     WITHOUT_GPU,
     Command,
+    Zygote,
     assert_gone,
     assert_same_bits,
     checkpoint_steps,
     commands,
+    start_in,
     tiny,
 )
 
@@ -135,7 +137,16 @@ class Runner:
         code, out, err = command.finish()
         assert code == (-9 if moment.victim == "launcher" else 4), (out, err)
         assert_gone(processes, timeout_s=60)
+        self._assert_recorded(moment)
         return Kill(moment, self.attempt, pulse, saving)
+
+    def _assert_recorded(self, moment: Moment) -> None:
+        """Whoever is left writes down how it ended; a launcher that was killed could not."""
+        run = load_run_file(self.root)
+        assert run is not None
+        ended = run.attempts[-1]
+        expected = (None, "running") if moment.victim == "launcher" else (4, "failed")
+        assert (ended.exit_code, ended.state) == expected
 
     def wait_for(self, command: Command, moment: Moment) -> Pulse:
         deadline = time.monotonic() + 90
@@ -174,11 +185,13 @@ THREE = (3, "train.max_steps=25")
 
 
 @pytest.fixture(scope="module")
-def reference(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """The uninterrupted run."""
-    folder = tmp_path_factory.mktemp("uninterrupted")
-    with commands(folder) as start:
-        return Runner(start, folder, *THREE).finish()
+def reference(zygote: Zygote, tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """The uninterrupted run: of the same ranks, under another launcher and with a quick disk, neither of which is in its bits."""
+    ranks, length = THREE
+    started = start_in(zygote, tmp_path_factory.mktemp("uninterrupted"), ranks, *HARD, length)
+    run = started.wait()
+    assert started.codes == [0] * ranks, started.text()
+    return run
 
 
 @pytest.mark.timeout(240)

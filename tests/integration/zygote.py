@@ -77,6 +77,8 @@ def run_rank(job: dict, rank: int, port: int, parent: int) -> None:
             code = run_script(job["script"], job["argv"])
         else:
             code = call(job["call"]) if job.get("call") else main(job["argv"])
+    except Exception:
+        traceback.print_exc()  # a plant whose target has moved would end the rank without a word
     finally:
         sys.stdout.flush()
         sys.stderr.flush()

@@ -22,6 +22,16 @@ def wait_for(process: HeldProcess, *states: str) -> None:
         time.sleep(0.01)
 
 
+def is_living(pid: int) -> bool:
+    try:
+        process = HeldProcess(pid)
+    except OSError:
+        return False
+    is_alive = process.is_alive
+    process.close()
+    return is_alive
+
+
 @pytest.mark.timeout(60)
 def test_a_process_is_ours_by_the_pulse_that_it_holds_and_tells_its_states(fake_run) -> None:
     run = fake_run(1)
@@ -69,14 +79,15 @@ def test_a_pid_of_another_program_is_never_taken_nor_signalled(fake_run) -> None
 @pytest.mark.timeout(60)
 def test_what_a_rank_started_ends_with_it(fake_run) -> None:
     run = fake_run(1)
+    # The fork holds the same pulse, and waits without a beat: the first one says that the pids are written.
     children = "import os, subprocess; child = subprocess.Popen(['sleep', '300']); fork = os.fork(); "
-    tell = "(fork and open(root / 'pids', 'w').write(f'{child.pid} {fork}')); "
+    tell = "fork or time.sleep(300); (root / 'pids').write_text(f'{child.pid} {fork}'); "
     pid = run.start(0, f"{children}{tell}{STEP}")
     pids = [int(word) for word in (run.layout.root / "pids").read_text().split()]
     process = open_process(pid, f"{run.pulses}/")
     assert kill_attempt([process], run.pulses) == []
     deadline = time.monotonic() + 10
-    while any(os.path.exists(f"/proc/{pid}") and HeldProcess(pid).is_alive for pid in pids):
+    while any(is_living(pid) for pid in pids):
         assert time.monotonic() < deadline
         time.sleep(0.02)
     process.close()

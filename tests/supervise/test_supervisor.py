@@ -88,6 +88,23 @@ def test_an_incident_ends_by_itself_when_the_rank_goes_on(fake_run, supervise) -
 
 
 @pytest.mark.timeout(60)
+def test_it_ends_when_run_json_says_so_or_has_gone(fake_run, supervise) -> None:
+    for end in ("finished", "gone"):
+        run = fake_run(1)
+        run.start(0, WAIT)
+        supervisor = supervise(run, Settings())
+        began = time.monotonic()
+        watch(supervisor, lambda began=began: time.monotonic() - began > 1.5)
+        assert supervisor.is_running
+        if end == "gone":
+            run.layout.run.unlink()
+        else:
+            run.attempt.state = "finished"
+            run.run.save(run.layout)
+        watch(supervisor, lambda supervisor=supervisor: not supervisor.is_running)
+
+
+@pytest.mark.timeout(60)
 def test_a_watcher_may_wish_for_another_policy(fake_run, supervise) -> None:
     """`paceline watch --halt-on-stall` beside a supervisor that only notes."""
     run = fake_run(2)

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from paceline.sweep.comparison import compare
 from paceline.sweep.evidence import RaceSettings, Verdict
 from paceline.sweep.fingerprint import Surroundings
 from paceline.sweep.ledger import Row
 from paceline.sweep.matrix import build_matrix
 from paceline.sweep.measured import Measured
+from paceline.sweep.observation import Observation
 from paceline.sweep.outcome import Ending, Sweep, describe_sweep
 from paceline.sweep.plan import load_plan
 from paceline.sweep.ranking import Ranking
@@ -34,6 +37,7 @@ def describe(
     state: str = "finished",
     status: str = "ok",
     counted: Collection[int] = (1, 2, 3),
+    is_open: bool = False,
     **more: Any,
 ) -> dict[str, Any]:
     names = [case.name for case in sweep.matrix.cases]
@@ -42,7 +46,19 @@ def describe(
         Row(name, 1, "k" * 64, "c", "h" * 64, "o" * 64, "d", 280, 20, n, status, "", f"trials/{n}", 1, 1.0, 5.0, measured.to_record())
         for n, name in enumerate(names, 1)
     ]  # fmt: skip
-    ranking = Ranking(tuple(names), dict(zip(names, verdicts, strict=True)), names[0], (), (), None)
+    observed = [Observation(name, n, 4.6 + 0.02 * n) for name in names for n in (1, 2)]
+    rivals = (
+        tuple(n for n, v in zip(names, verdicts, strict=True) if v.verdict in ("tied", "undecided")) if is_open else ()
+    )
+    ranking = Ranking(
+        tuple(names),
+        dict(zip(names, verdicts, strict=True)),
+        names[0],
+        (),
+        (),
+        compare(observed) if is_open else None,
+        rivals=rivals,
+    )
     return describe_sweep(sweep, rows, counted, ranking, 3, [], Ending(state))
 
 
@@ -113,3 +129,17 @@ def test_everything_can_be_written_and_without_a_best_case_there_is_no_configura
     assert (sweep.root / "best.yaml").read_text().startswith("# micro_batch=8 wins")
     write_outputs(sweep, described)
     assert not {"best.yaml", "best_config.json"} & {path.name for path in sweep.root.iterdir()}
+
+
+def test_what_was_not_told_apart_is_said_in_every_file_and_only_when_it_is_over(sweep: Sweep) -> None:
+    verdicts = [Verdict("leads", 100.0, 90.0, 110.0), Verdict("tied", 99.0), Verdict("undecided", 98.0)]
+    assert describe(sweep, verdicts, state="running", is_open=True)["rivals"] == []
+    described = describe(sweep, verdicts, is_open=True)
+    said = "not decided: micro_batch=8 is the front of 3 cases that were not told apart"
+    assert described["notes"][0].startswith(said)
+    write_outputs(sweep, described)
+    best = json.loads((sweep.root / "best_config.json").read_text())
+    assert (best["is_decided"], best["rivals"]) == (False, ["micro_batch=16", "micro_batch=32"])
+    assert best["repeats_needed"] >= 3
+    for file in ("best.yaml", "summary.md", "report.html"):
+        assert said in (sweep.root / file).read_text(), file

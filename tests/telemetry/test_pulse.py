@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 import signal
 import struct
@@ -225,7 +226,8 @@ def test_the_last_waits_are_remembered_in_their_order(tmp_path: Path, num: int) 
         writer.wait(float(number))
     pulse = read_pulse(tmp_path, 0)
     assert pulse is not None
-    assert pulse.recent_ms == tuple(float(number) for number in range(max(0, num - 64), num))
+    assert list(pulse.recent_ms) == [float(number) for number in range(max(0, num - 64), num)]
+    assert list(pulse.list_waits(max(0, num - 2), max(0, num - 1))) == [float(num - 2)] * (num > 1)
     writer.close()
 
 
@@ -250,12 +252,12 @@ def test_a_rank_tells_how_long_it_was_idle_by_itself(tmp_path: Path, steps: int)
         writer.wait(1e3 * slept)
     pulse = read_pulse(tmp_path, 0)
     assert pulse is not None
-    owns = [pulse.own(number) for number in range(max(0, steps - 64), steps)]
+    owns = pulse.list_own(max(0, steps - 64), steps)
     assert len(pulse.recent_own_ms) == 4 * len(owns)
-    assert min(own.idle_ms[0] for own in owns) > 3.5
+    assert min(own[0] for own in owns) > 3.5
     for phase in (1, 2):
-        assert sorted(own.idle_ms[phase] for own in owns)[len(owns) // 2] < 1.0
-    assert all(own.queued_ms >= 0 for own in owns)
+        assert sorted(own[phase] for own in owns)[len(owns) // 2] < 1.0
+    assert all(own[-1] >= 0 for own in owns)
     writer.close()
 
 
@@ -265,5 +267,7 @@ def test_a_rank_that_tells_nothing_of_its_own_says_so(tmp_path: Path) -> None:
     writer.wait(1.0)
     pulse = read_pulse(tmp_path, 0)
     assert pulse is not None
-    assert (pulse.recent_ms, pulse.recent_own_ms) == ((1.0,), ())
+    assert (list(pulse.recent_ms), list(pulse.recent_own_ms)) == ([1.0], [])
+    record = json.loads(json.dumps(pulse.to_record()))
+    assert (record["rank"], record["phase"], record["recent_ms"]) == (0, "data", [1.0])
     writer.close()

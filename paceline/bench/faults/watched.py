@@ -91,7 +91,7 @@ class WatchedRun(Running):
         if trial.pulses is None or now - self._written_at < _PULSES_S:
             return
         self._written_at = now
-        pulses = [asdict(pulse) for pulse in read_pulses(trial.pulses)]
+        pulses = [pulse.to_record() for pulse in read_pulses(trial.pulses)]
         text = json.dumps({"time": time.time(), "monotonic": now, "pulses": pulses})
         rounded = json.loads(text, parse_float=lambda number: round(float(number), 3))  # half as long
         with open(self.place / "pulses.jsonl", "a", encoding="utf-8") as file:

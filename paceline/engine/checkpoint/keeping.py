@@ -5,14 +5,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
 from paceline.errors import CheckpointError, UsageError
-from paceline.telemetry.checkpoints import LINKS, list_checkpoints, read_checkpoint, step_name
+from paceline.telemetry.checkpoints import LINKS, MANIFEST, list_step_names, read_checkpoint, step_name
 from paceline.telemetry.events import EventLog
 from paceline.telemetry.layout import RunLayout
 
@@ -31,27 +30,42 @@ def refresh_links(layout: RunLayout, step: int, best_step: int | None, final_ste
     Links are for people: nothing is resumed from them, and a file system without them is no reason to stop.
     """
     unset = {}
+    checkpoints = str(layout.checkpoints)
     for word, target in (("latest", step), ("best", best_step), ("final", final_step)):
         try:
-            _link(layout, word, target)
+            _link(checkpoints, word, target)
         except OSError as error:
             unset[word] = error.strerror or str(error)
     return unset
 
 
-def _link(layout: RunLayout, word: str, step: int | None) -> None:
-    path = layout.checkpoints / word
-    if step is not None and (layout.checkpoints / step_name(step)).is_dir():
-        temporary = layout.checkpoints / f".{word}.{os.getpid()}"
-        temporary.unlink(missing_ok=True)
-        temporary.symlink_to(step_name(step))
+def _link(checkpoints: str, word: str, step: int | None) -> None:
+    path, name = f"{checkpoints}/{word}", step_name(step) if step is not None else ""
+    there = _read_link(path)
+    if step is not None and os.path.isdir(f"{checkpoints}/{name}"):
+        if there == name:
+            return
+        temporary = f"{checkpoints}/.{word}.{os.getpid()}"
+        try:
+            os.symlink(name, temporary)
+        except FileExistsError:
+            os.unlink(temporary)
+            os.symlink(name, temporary)
         try:
             os.replace(temporary, path)
         except OSError:
-            temporary.unlink()
+            os.unlink(temporary)
             raise
-    elif path.is_symlink() and not path.exists():
-        path.unlink()
+    elif there is not None and not os.path.exists(path):
+        os.unlink(path)
+
+
+def _read_link(path: str) -> str | None:
+    """Where it leads; None: there is no link."""
+    try:
+        return os.readlink(path)
+    except OSError:
+        return None
 
 
 def warn_unset(events: EventLog, layout: RunLayout, unset: Mapping[str, str]) -> None:
@@ -63,31 +77,66 @@ def warn_unset(events: EventLog, layout: RunLayout, unset: Mapping[str, str]) ->
         )
 
 
-def retire(layout: RunLayout, keep: int, best_step: int | None) -> list[int]:
-    """Removes all but the newest `keep` checkpoints, the best, and those that a link names; their steps.
+class Retention:
+    """Which of a run's checkpoints stay: the newest `keep`, the best, and those that a link names. A damaged one counts for nothing and stays."""
 
-    A damaged one counts for nothing and stays.
-    """
-    spared = set()
-    for word in LINKS:
-        with contextlib.suppress(OSError):
-            spared.add(os.path.basename(os.readlink(layout.checkpoints / word)))
-    if best_step is not None:
-        spared.add(step_name(best_step))
-    whole = []
-    for path in list_checkpoints(layout.checkpoints):
-        with contextlib.suppress(CheckpointError, UsageError):
-            whole.append((read_checkpoint(path).step, path))
-    removed = []
-    for step, path in whole[keep:]:
-        if path.name not in spared:
-            # Out of sight first: what is half removed must not look like a damaged checkpoint.
-            hidden = path.with_name(f"{_REMOVING}{path.name}")
-            shutil.rmtree(hidden, ignore_errors=True)
-            os.rename(path, hidden)
-            shutil.rmtree(hidden, ignore_errors=True)
-            removed.append(step)
-    return removed
+    def __init__(self, layout: RunLayout, keep: int) -> None:
+        self._checkpoints = str(layout.checkpoints)
+        self._keep = keep
+        self._read: dict[str, tuple[tuple[int, ...], int | None]] = {}
+        """by name: what tells its manifest from another, and its step; None: it is damaged"""
+
+    def retire(self, saved_step: int, best_step: int | None) -> list[int]:
+        """Removes all others; their steps. `saved_step` was written by this process just now."""
+        names = list_step_names(self._checkpoints)
+        self._read = {name: known for name, known in self._read.items() if name in names}
+        saved = step_name(saved_step)
+        self._read[saved] = self._look(saved), saved_step
+        steps = {name: saved_step if name == saved else self._step_of(name) for name in names}
+        whole = [(step, name) for name, step in steps.items() if step is not None]
+        spared = {step_name(best_step)} if best_step is not None else set()
+        if whole[self._keep :]:
+            links = (_read_link(f"{self._checkpoints}/{word}") for word in LINKS)
+            spared |= {os.path.basename(link) for link in links if link is not None}
+        removed = []
+        for step, name in whole[self._keep :]:
+            if name not in spared:
+                _remove(self._checkpoints, name)
+                removed.append(step)
+        return removed
+
+    def _step_of(self, name: str) -> int | None:
+        """Reads a manifest that is new or has changed; every other one was read at an earlier save."""
+        try:
+            mark = self._look(name)
+        except OSError:
+            return None
+        known, step = self._read.get(name, ((), None))
+        if known != mark:
+            try:
+                step = read_checkpoint(Path(self._checkpoints, name)).step
+            except (CheckpointError, UsageError):
+                step = None
+            self._read[name] = mark, step
+        return step
+
+    def _look(self, name: str) -> tuple[int, ...]:
+        found = os.stat(f"{self._checkpoints}/{name}/{MANIFEST}")
+        return found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
+
+
+def _remove(checkpoints: str, name: str) -> None:
+    # Out of sight first: what is half removed must not look like a damaged checkpoint.
+    hidden = f"{checkpoints}/{_REMOVING}{name}"
+    if os.path.exists(hidden):
+        shutil.rmtree(hidden, ignore_errors=True)
+    os.rename(f"{checkpoints}/{name}", hidden)
+    try:
+        for file in os.listdir(hidden):
+            os.unlink(f"{hidden}/{file}")
+        os.rmdir(hidden)
+    except OSError:  # somebody put a directory there, or it must not be touched
+        shutil.rmtree(hidden, ignore_errors=True)
 
 
 def remove_leftovers(layout: RunLayout) -> None:

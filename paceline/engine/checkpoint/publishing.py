@@ -10,96 +10,97 @@ import contextlib
 import os
 import shutil
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from paceline.engine.checkpoint.fence import Fence, SaveFailed
 from paceline.engine.checkpoint.keeping import REPLACED, refresh_links
-from paceline.files import Lock
-from paceline.telemetry.checkpoints import FileEntry, Manifest, step_name, write_manifest
+from paceline.telemetry.checkpoints import EncodedFields, FileEntry, Manifest, step_name, write_manifest
 from paceline.telemetry.layout import RunLayout
-from paceline.telemetry.run_file import load_run_file
 
 # In names, because a full disk takes no more than those.
 _DONE, _FAILED = ".done-", ".failed-"
 _POLL_S = 0.01
-_FENCE_S = 30.0
 
 
-class SaveFailed(Exception):
-    """A save that came to nothing; the checkpoints before it are untouched."""
-
-
-def report_done(shard: Path, entry: FileEntry) -> None:
+def report_done(shard: str | Path, entry: FileEntry) -> None:
     """Tells rank 0 that a shard is on the disk."""
-    shard.with_name(f"{shard.name}{_DONE}{entry.bytes}-{entry.crc32}").touch()
+    Path(f"{shard}{_DONE}{entry.bytes}-{entry.crc32}").touch()
 
 
-def report_failed(shard: Path, error: OSError) -> None:
+def report_failed(shard: str | Path, error: OSError) -> None:
     """Tells rank 0 that a shard will not come, and why."""
     with contextlib.suppress(OSError):
-        shard.parent.mkdir(exist_ok=True)
-        shard.with_name(f"{shard.name}{_FAILED}{error.errno or 0}").touch()
+        message = Path(f"{shard}{_FAILED}{error.errno or 0}")
+        message.parent.mkdir(exist_ok=True)
+        message.touch()
 
 
-def wait_for_shards(directory: Path, names: Sequence[str], timeout_s: float) -> dict[str, FileEntry]:
-    """The entries of all shards; SaveFailed if one will not come, but only when no rank writes any more: it would be left behind."""
+def wait_for_shards(
+    directory: str | Path, names: Sequence[str], timeout_s: float, own: Mapping[str, FileEntry] | None = None
+) -> dict[str, FileEntry]:
+    """The entries of all shards, of which `own` are known; what told of the others is taken away.
+
+    SaveFailed if one will not come, but only when no rank writes any more: it would be left behind.
+    """
     deadline = time.monotonic() + timeout_s
-    entries: dict[str, FileEntry] = {}
+    entries = dict(own or {})
     failures: dict[str, str] = {}
-    while True:
+    messages: list[str] = []
+    missing = [name for name in names if name not in entries]
+    while missing:
         try:
             there = os.listdir(directory)
         except FileNotFoundError as error:
             raise SaveFailed("its directory could not be made, or was taken away") from error
         for file in there:
             name, _, code = file.partition(_FAILED)
-            if code and name in names:
+            if code and name in missing:
                 failures[name] = os.strerror(int(code))
             name, _, code = file.partition(_DONE)
-            if code and name in names:
+            if code and name in missing:
                 entries[name] = FileEntry(*map(int, code.split("-")))
-        missing = [name for name in names if name not in entries and name not in failures]
-        if not missing:
-            break
-        if time.monotonic() > deadline:
-            raise SaveFailed(f"{', '.join(missing)} did not come within {timeout_s:g} s")
-        time.sleep(_POLL_S)
+                messages.append(file)
+        missing = [name for name in missing if name not in entries and name not in failures]
+        if missing:
+            if time.monotonic() > deadline:
+                raise SaveFailed(f"{', '.join(missing)} did not come within {timeout_s:g} s")
+            time.sleep(_POLL_S)
     if failures:
         raise SaveFailed("; ".join(f"{name}: {reason}" for name, reason in failures.items()))
-    return entries
+    for file in messages:
+        os.unlink(f"{directory}/{file}")
+    return {name: entries[name] for name in names}
 
 
-def publish(layout: RunLayout, directory: Path, manifest: Manifest, best_step: int | None) -> Path:
-    """Writes the manifest and gives the directory its name, unless a later attempt owns the run by now."""
-    for file in os.listdir(directory):
-        if _DONE in file:
-            os.unlink(directory / file)
-    sync_directory(directory)
-    write_manifest(directory, manifest)
-    sync_directory(directory)
-    target = layout.checkpoints / step_name(manifest.step)
-    replaced = layout.checkpoints / f"{REPLACED}{target.name}"
-    fence = Lock(layout.attempt_lock)
-    try:
-        # Whoever begins an attempt writes run.json under this lock: either we are visible before it, or we see that we are late.
-        if not fence.acquire_within(_FENCE_S):
-            raise SaveFailed("somebody holds the lock of the run")
-        run = load_run_file(layout.root)
-        if run is None or run.attempts[-1].attempt != manifest.attempt:
-            raise SaveFailed(f"attempt {manifest.attempt} is over: a later one owns the run")
-        # The same step, saved again with its evaluation: out of sight, to be put back if we are killed here.
-        if target.exists():
-            os.rename(target, replaced)
-        os.rename(directory, target)
-        refresh_links(layout, manifest.step, best_step)
-    finally:
-        fence.release()
-    sync_directory(layout.checkpoints)
-    shutil.rmtree(replaced, ignore_errors=True)
-    return target
+class Publisher:
+    """Rank 0's, for all saves of one attempt."""
+
+    def __init__(self, layout: RunLayout, attempt: int) -> None:
+        self._layout = layout
+        self._checkpoints = str(layout.checkpoints)
+        self._fence = Fence(layout, attempt)
+        self._encoded: EncodedFields = {}
+
+    def publish(self, directory: str | Path, manifest: Manifest, best_step: int | None) -> None:
+        """Writes the manifest and gives the directory its name, unless a later attempt owns the run by now."""
+        write_manifest(directory, manifest, self._encoded)
+        sync_directory(directory)
+        name = step_name(manifest.step)
+        target, replaced = f"{self._checkpoints}/{name}", f"{self._checkpoints}/{REPLACED}{name}"
+        with self._fence:
+            # The same step, saved again with its evaluation: out of sight, to be put back if we are killed here.
+            is_again = os.path.exists(target)
+            if is_again:
+                os.rename(target, replaced)
+            os.rename(directory, target)
+            refresh_links(self._layout, manifest.step, best_step)
+        sync_directory(self._checkpoints)
+        if is_again:
+            shutil.rmtree(replaced, ignore_errors=True)
 
 
-def sync_directory(directory: Path) -> None:
+def sync_directory(directory: str | Path) -> None:
     """Names on the disk, too: after a power cut a file without its name is gone."""
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
     try:

@@ -6,6 +6,7 @@ the bytes one after another. It is read back with the library.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import json
 import os
@@ -70,7 +71,7 @@ def encode_header(names: Iterable[str], tensors: Mapping[str, torch.Tensor]) -> 
     return len(text).to_bytes(8, "little") + text
 
 
-def check_room(directory: Path, num_bytes: int) -> None:
+def check_room(directory: str | Path, num_bytes: int) -> None:
     """Raises ENOSPC before anything is written if the disk cannot take so much."""
     disk = os.statvfs(directory)
     free = disk.f_bavail * disk.f_frsize
@@ -79,7 +80,7 @@ def check_room(directory: Path, num_bytes: int) -> None:
         raise OSError(errno.ENOSPC, f"{os.strerror(errno.ENOSPC)}: {spare}", str(directory))
 
 
-def write_file(path: Path, pieces: Iterable[bytes | memoryview]) -> FileEntry:
+def write_file(path: str | Path, pieces: Iterable[bytes | memoryview]) -> FileEntry:
     """Writes a file and waits until it is on the disk; a part of it is taken away again when that fails."""
     crc = size = 0
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
@@ -91,7 +92,8 @@ def write_file(path: Path, pieces: Iterable[bytes | memoryview]) -> FileEntry:
                 rest = rest[os.write(descriptor, rest) :]
         os.fsync(descriptor)
     except BaseException:
-        path.unlink(missing_ok=True)
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(path)
         raise
     finally:
         os.close(descriptor)

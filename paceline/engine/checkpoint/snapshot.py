@@ -142,10 +142,10 @@ class Snapshot:
         """Into the slabs, each tensor's bytes from its place on; piece by piece, as it is asked for."""
         for tensor, position in placed:
             data = tensor.detach().contiguous().reshape(-1).view(torch.uint8)
-            done = 0
-            while done < len(data):
+            done, size = 0, data.nbytes
+            while done < size:
                 index, offset = divmod(position + done, _SLAB)
-                length = min(len(data) - done, _SLAB - offset)
+                length = min(size - done, _SLAB - offset)
                 target = self._slabs[index][offset : offset + length]
                 target.copy_(data[done : done + length], non_blocking=True)
                 done += length
@@ -160,9 +160,8 @@ class Snapshot:
 def _pack(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
     """The same bytes one after another in a few tensors, made by what the device does next."""
     groups = itertools.groupby(tensors, key=lambda tensor: (tensor.device, tensor.element_size()))
-    return [
-        torch.cat([tensor.detach().reshape(-1).view(_WORDS[size]) for tensor in group]) for (_, size), group in groups
-    ]
+    with torch.no_grad():
+        return [torch.cat([tensor.view(_WORDS[size]).reshape(-1) for tensor in group]) for (_, size), group in groups]
 
 
 def _placed(tensors: Iterable[torch.Tensor]) -> Iterator[tuple[torch.Tensor, int]]:

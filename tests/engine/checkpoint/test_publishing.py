@@ -11,8 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from paceline.engine.checkpoint.keeping import refresh_links, remove_leftovers, retire, saving_directory
-from paceline.engine.checkpoint.publishing import SaveFailed, publish, report_done, report_failed, wait_for_shards
+from paceline.engine.checkpoint import keeping
+from paceline.engine.checkpoint.fence import SaveFailed
+from paceline.engine.checkpoint.keeping import Retention, refresh_links, remove_leftovers, saving_directory
+from paceline.engine.checkpoint.publishing import Publisher, report_done, report_failed, wait_for_shards
 from paceline.files import Lock
 from paceline.telemetry.checkpoints import (
     MANIFEST,
@@ -23,6 +25,7 @@ from paceline.telemetry.checkpoints import (
     read_checkpoint,
     shard_name,
     step_name,
+    write_manifest,
 )
 from paceline.telemetry.layout import RunLayout
 from paceline.telemetry.run_file import Attempt, RunFile
@@ -54,18 +57,22 @@ def prepare(layout: RunLayout, step: int, attempt: int = 1, count: int = 1) -> t
         content = f"{name} of step {step}".encode()
         (directory / name).write_bytes(content)
         files[name] = FileEntry(len(content), zlib.crc32(content))
-    report_done(directory / shard_name(0), files[shard_name(0)])
     return directory, Manifest(step, "0123456789ab", attempt, 1, "0", IDENTITY, files, {"model.w": shard_name(0)})
 
 
+def publish(layout: RunLayout, directory: Path, manifest: Manifest) -> Path:
+    Publisher(layout, manifest.attempt).publish(directory, manifest, best_step=None)
+    return layout.checkpoints / step_name(manifest.step)
+
+
 def save(layout: RunLayout, step: int, attempt: int = 1) -> Path:
-    return publish(layout, *prepare(layout, step, attempt), best_step=None)
+    return publish(layout, *prepare(layout, step, attempt))
 
 
 def test_what_is_published_is_whole_and_nothing_else_is_there(layout: RunLayout) -> None:
     directory, manifest = prepare(layout, 5)
     assert names_below(layout.checkpoints) == {directory.name}
-    path = publish(layout, directory, manifest, best_step=None)
+    path = publish(layout, directory, manifest)
     assert names_below(layout.checkpoints) == {"step_00000005", "latest"}
     assert names_below(path) == {MANIFEST, STATE, shard_name(0)}
     check_files(read_checkpoint(path))
@@ -78,10 +85,10 @@ def test_an_attempt_that_is_over_makes_nothing_visible(layout: RunLayout) -> Non
     other, later = prepare(layout, 10, attempt=2)
     run_file = layout.run.read_bytes()
     with pytest.raises(SaveFailed, match="attempt 1 is over"):
-        publish(layout, directory, manifest, best_step=None)
+        publish(layout, directory, manifest)
     assert names_below(layout.checkpoints) == {"step_00000005", "latest", directory.name, other.name}
     assert layout.run.read_bytes() == run_file
-    publish(layout, other, later, best_step=None)
+    publish(layout, other, later)
     found = read_checkpoint(layout.checkpoints / "step_00000010")
     check_files(found)
     assert found.manifest.attempt == 2
@@ -91,7 +98,7 @@ def test_a_run_that_is_gone_gets_no_checkpoint(layout: RunLayout) -> None:
     directory, manifest = prepare(layout, 5)
     layout.run.unlink()
     with pytest.raises(SaveFailed, match="is over"):
-        publish(layout, directory, manifest, best_step=None)
+        publish(layout, directory, manifest)
     assert names_below(layout.checkpoints) == {directory.name}
 
 
@@ -104,7 +111,7 @@ def test_who_begins_an_attempt_is_waited_for(layout: RunLayout) -> None:
 
     def late() -> None:
         try:
-            publish(layout, directory, manifest, best_step=None)
+            publish(layout, directory, manifest)
         except SaveFailed as error:
             caught.append(error)
 
@@ -133,6 +140,7 @@ def test_shards_are_waited_for(layout: RunLayout) -> None:
     timer.start()
     assert wait_for_shards(directory, names, 20) == {names[0]: FileEntry(3, 4), names[1]: FileEntry(5, 6)}
     timer.join()
+    assert names_below(directory) == set(), "what told of them"
 
 
 def test_a_shard_that_will_not_come_is_told_when_nobody_writes_any_more(layout: RunLayout) -> None:
@@ -161,10 +169,56 @@ def test_old_ones_go_and_what_a_link_names_stays(layout: RunLayout) -> None:
         save(layout, step)
     assert refresh_links(layout, 6, best_step=None, final_step=3) == {}
     (layout.checkpoints / step_name(5) / MANIFEST).write_text("cut")
-    assert retire(layout, keep=2, best_step=2) == [1]  # 6 and 4 are the newest two that count
+    assert Retention(layout, keep=2).retire(6, best_step=2) == [1]  # 6 and 4 are the newest two that count
     assert names_below(layout.checkpoints) == {step_name(n) for n in (2, 3, 4, 5, 6)} | {"latest", "final"}
-    assert retire(layout, keep=1, best_step=2) == [4]
+    assert Retention(layout, keep=1).retire(6, best_step=2) == [4]
     check_files(read_checkpoint(layout.checkpoints / "latest"))
+
+
+def test_manifests_are_read_again_when_they_have_changed_and_only_then(
+    layout: RunLayout, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[str] = []
+    real = keeping.read_checkpoint
+    monkeypatch.setattr(keeping, "read_checkpoint", lambda path: (read.append(path.name), real(path))[1])
+    for step in (1, 2):
+        save(layout, step)
+    retention = Retention(layout, keep=3)
+    for step in (3, 4):
+        save(layout, step)
+        retention.retire(step, best_step=None)
+    assert read == [step_name(2), step_name(1)], "not what it knows was saved, and nothing twice"
+    (layout.checkpoints / step_name(3) / MANIFEST).write_text("cut")
+    save(layout, 5)
+    assert retention.retire(5, best_step=None) == []  # 5, 4 and 2 are the newest three that count
+    assert read[2:] == [step_name(3)]
+    save(layout, 6)
+    assert retention.retire(6, best_step=None) == [2]
+    assert read[3:] == []
+    assert names_below(layout.checkpoints) == {step_name(n) for n in (3, 4, 5, 6)} | {"latest"}
+
+
+def test_a_checkpoint_with_something_strange_in_it_can_be_removed(layout: RunLayout) -> None:
+    (save(layout, 1) / "notes").mkdir()
+    (layout.checkpoints / ".removing-step_00000001" / "left").mkdir(parents=True)
+    save(layout, 2)
+    assert Retention(layout, keep=1).retire(2, best_step=None) == [1]
+    assert names_below(layout.checkpoints) == {step_name(2), "latest"}
+
+
+def test_one_publisher_publishes_many(layout: RunLayout) -> None:
+    """Fields that stay are encoded once; those of each manifest are its own."""
+    publisher = Publisher(layout, 1)
+    for step in (1, 2, 3):
+        directory, manifest = prepare(layout, step)
+        publisher.publish(directory, manifest, best_step=None)
+        path = layout.checkpoints / step_name(step)
+        assert read_checkpoint(path).manifest == manifest
+        check_files(read_checkpoint(path))
+        alone = path / MANIFEST
+        written = alone.read_bytes()
+        write_manifest(path, manifest)
+        assert alone.read_bytes() == written
 
 
 def test_links_lead_to_what_is_there(layout: RunLayout) -> None:
@@ -208,7 +262,7 @@ def test_a_step_that_is_saved_again_takes_the_place_of_the_first(layout: RunLayo
     directory, manifest = prepare(layout, 5, count=2)
     (directory / "state.json").write_bytes(b"evaluated")
     files = manifest.files | {"state.json": FileEntry(9, zlib.crc32(b"evaluated"))}
-    assert publish(layout, directory, dataclasses.replace(manifest, files=files), best_step=None) == first
+    assert publish(layout, directory, dataclasses.replace(manifest, files=files)) == first
     assert names_below(layout.checkpoints) == {"step_00000005", "latest"}
     assert (first / "state.json").read_bytes() == b"evaluated"
     check_files(read_checkpoint(first))

@@ -18,6 +18,9 @@ import torch
 
 from paceline.engine.checkpoint import saver as saver_module
 from paceline.engine.checkpoint import shard
+from paceline.engine.checkpoint import writer as writer_module
+from paceline.engine.checkpoint.keeping import Retention
+from paceline.engine.checkpoint.publishing import Publisher
 from paceline.engine.checkpoint.reading import check_content, read_state, read_tensors
 from paceline.engine.checkpoint.saver import Saver
 from paceline.engine.checkpoint.start import choose_start
@@ -56,13 +59,13 @@ def test_a_save_is_of_the_moment_it_was_asked_for(
     context, parts = make_context({"checkpoint": {}}), build_parts(1)
     choose_start(context)
     may_write = threading.Event()
-    write_file = saver_module.write_file
+    write_file = writer_module.write_file
 
     def wait_and_write(*arguments):
         assert may_write.wait(20)
         return write_file(*arguments)
 
-    monkeypatch.setattr(saver_module, "write_file", wait_and_write)
+    monkeypatch.setattr(writer_module, "write_file", wait_and_write)
     saver = Saver(context, parts.strategy, parts.optimizer, parts.precision, None)
     saver.prepare()
     parts.train(range(2))
@@ -100,18 +103,18 @@ def test_the_next_save_waits_for_the_one_before_to_be_read(
     context, parts = make_context({"checkpoint": {}}), build_parts(1)
     choose_start(context)
     may_publish, may_write = threading.Event(), threading.Event()
-    publish, write_file = saver_module.publish, saver_module.write_file
+    publish, write_file = Publisher.publish, writer_module.write_file
 
     def publish_late(*arguments):
         assert may_publish.wait(20)
         return publish(*arguments)
 
-    def write_late(path: Path, pieces):
-        assert "step_00000002-" not in path.parent.name or may_write.wait(20)
+    def write_late(path: str, pieces):
+        assert "step_00000002-" not in path or may_write.wait(20)
         return write_file(path, pieces)
 
-    monkeypatch.setattr(saver_module, "publish", publish_late)
-    monkeypatch.setattr(saver_module, "write_file", write_late)
+    monkeypatch.setattr(Publisher, "publish", publish_late)
+    monkeypatch.setattr(writer_module, "write_file", write_late)
     saver = Saver(context, parts.strategy, parts.optimizer, parts.precision, None)
 
     def save(step: int) -> None:
@@ -141,7 +144,7 @@ def test_the_pulse_tells_what_a_save_waits_for_and_how_long_one_takes(
     """A supervisor must not take a slow disk for a hang: the pace of `checkpoint` is that of the writing, not of the snapshot."""
     context, parts = make_context({"checkpoint": {}}), build_parts(1)
     choose_start(context)
-    write_file, phases = saver_module.write_file, []
+    write_file, phases = writer_module.write_file, []
     beat = context.pulse.beat
     monkeypatch.setattr(context.pulse, "beat", lambda step, phase: (phases.append((step, phase)), beat(step, phase)))
 
@@ -149,7 +152,7 @@ def test_the_pulse_tells_what_a_save_waits_for_and_how_long_one_takes(
         time.sleep(0.2)
         return write_file(*arguments)
 
-    monkeypatch.setattr(saver_module, "write_file", write_slowly)
+    monkeypatch.setattr(writer_module, "write_file", write_slowly)
     saver = Saver(context, parts.strategy, parts.optimizer, parts.precision, None)
     saver.save(TrainState())
     assert phases == [], "there is nothing to save yet"
@@ -233,7 +236,7 @@ def full_by_statvfs(monkeypatch: pytest.MonkeyPatch, steps: set[int]) -> None:
 
 def full_by_write(monkeypatch: pytest.MonkeyPatch, steps: set[int], name: str) -> None:
     """The disk is full after 20 bytes of this file, while these steps are saved."""
-    real_write, write_file = os.write, saver_module.write_file
+    real_write, write_file = os.write, writer_module.write_file
     room = threading.local()
 
     def write(descriptor: int, data) -> int:
@@ -245,15 +248,15 @@ def full_by_write(monkeypatch: pytest.MonkeyPatch, steps: set[int], name: str) -
         room.left -= (written := real_write(descriptor, bytes(data[:left])))
         return written
 
-    def write_limited(path: Path, pieces):
-        if path.name == name and any(f"step_{step:08d}-" in path.parent.name for step in steps):
+    def write_limited(path: str, pieces):
+        if path.endswith(f"/{name}") and any(f"step_{step:08d}-" in path for step in steps):
             room.left = 20
         try:
             return write_file(path, pieces)
         finally:
             room.left = None
 
-    monkeypatch.setattr(saver_module, "write_file", write_limited)
+    monkeypatch.setattr(writer_module, "write_file", write_limited)
     monkeypatch.setattr(os, "write", write)
 
 
@@ -335,7 +338,7 @@ def test_a_disk_that_fills_up_although_it_seemed_to_have_room(
     train: Callable[..., Trainer], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Real failures of every write: of the shard, the state, the marks, the manifest."""
-    monkeypatch.setattr(saver_module, "check_room", lambda directory, num_bytes: None)
+    monkeypatch.setattr(writer_module, "check_room", lambda directory, num_bytes: None)
     layout = RunLayout(tmp_path)
     page = os.sysconf("SC_PAGESIZE")
     with small_disk(layout.checkpoints, "256k"):
@@ -372,17 +375,18 @@ def test_two_ranks_leave_nothing_of_a_save_that_failed(
     parts.train(range(1))
     savers = [Saver(context, parts.strategy, parts.optimizer, parts.precision, None) for context in contexts]
     failing = [True]
-    write_file = saver_module.write_file
+    write_file = writer_module.write_file
 
-    def write(path: Path, pieces):
-        rank = int(path.name[6:11]) if path.name.startswith("shard-") else None
+    def write(path: str, pieces):
+        _, is_shard, number = path.rpartition("/shard-")
+        rank = int(number[:5]) if is_shard else None
         if rank == slow:
             threading.Event().wait(0.1)
         if failing[0] and rank in guilty:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         return write_file(path, pieces)
 
-    monkeypatch.setattr(saver_module, "write_file", write)
+    monkeypatch.setattr(writer_module, "write_file", write)
     for saver in savers:
         saver.approve(3)
         saver.save(TrainState(step=3))
@@ -411,7 +415,7 @@ def test_old_checkpoints_that_cannot_be_removed_are_told(
     def refuse(*arguments):
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr(saver_module, "retire", refuse)
+    monkeypatch.setattr(Retention, "retire", refuse)
     train(6, every_steps=2, keep=1)
     layout = RunLayout(tmp_path)
     assert steps_saved(layout) == [2, 4, 6]

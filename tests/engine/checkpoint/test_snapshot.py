@@ -59,3 +59,24 @@ def test_what_is_there_for_a_moment_only_is_copied_as_it_comes(monkeypatch: pyte
     copy.take_assembled(one_after_another(), len(before))
     copy.hold_update()
     assert content(copy) == before
+
+
+def test_packed_tensors_are_the_same_bytes() -> None:
+    """Of every size of element, in any shape; as weights are, too."""
+    kinds = [torch.int64, torch.float32, torch.int32, torch.bfloat16, torch.float8_e4m3fn, torch.bool]
+    tensors = [torch.randn(4, 6).mul(9).to(kind) for kind in kinds for _ in range(2)]
+    tensors[2:2] = [torch.tensor(3), torch.nn.Parameter(torch.randn(5, 3).T), torch.empty(0, 5)]
+    tensors.sort(key=lambda tensor: -tensor.element_size())
+    packed = snapshot._pack(tensors)
+    assert len(packed) == 4
+    assert not any(each.requires_grad for each in packed)
+    found = b"".join(each.numpy().tobytes() for each in packed)
+    assert found == b"".join(t.detach().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes() for t in tensors)
+
+
+def test_a_tensor_that_is_packed_alone_is_a_copy() -> None:
+    """The next update comes while it is written."""
+    tensor = torch.ones(3)
+    (packed,) = snapshot._pack([tensor])
+    tensor.zero_()
+    assert packed.any()

@@ -186,6 +186,7 @@ def test_a_link_that_cannot_be_set_is_said_and_stops_nothing(
         raise PermissionError(1, "Operation not permitted", str(layout.checkpoints))
 
     context = make_small(make_context, 8)
+    (layout.checkpoints / "latest").unlink()
     monkeypatch.setattr("os.symlink", refuse)  # a file system without links
     assert choose_start(context).state.step > 0
     warnings = [event["what"] for event in read_records(layout.events) if event["kind"] == "warning"]
