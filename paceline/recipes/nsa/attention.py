@@ -168,6 +168,9 @@ class DenseAttention(nn.Module):
         projected: Tensor = self.project_out(mixed_BHTD.transpose(1, 2).flatten(2))
         return projected
 
+    def build_frame(self, positions_BT: Tensor, dtype: torch.dtype) -> Frame:
+        return build_frame(positions_BT, self.shape.pattern, self.shape.head_width, dtype)
+
     def decode(self, hidden_B1W: Tensor, rotation: Rotation, cache: DenseCache) -> Tensor:
         query, keys, values = self._project(hidden_B1W, rotation)
         cache.append(keys, values)

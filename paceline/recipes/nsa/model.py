@@ -19,7 +19,7 @@ from paceline.recipes.nsa.block import Block, Cache, start_weights
 from paceline.recipes.nsa.cache import DenseCache, SparseCache
 from paceline.recipes.nsa.gates import summarise
 from paceline.recipes.nsa.head import score_tokens, sum_losses
-from paceline.recipes.nsa.pattern import Frame, build_frame
+from paceline.recipes.nsa.pattern import Frame
 from paceline.recipes.nsa.stages import Stages
 
 
@@ -85,11 +85,9 @@ class LanguageModel(nn.Module):
         return losses_BT, is_right_BT
 
     def build_frame(self, positions_BT: Tensor) -> Frame:
-        dtype, first = self.token_embedding.weight.dtype, self.blocks[0]
+        first = self.blocks[0]
         assert isinstance(first, Block)
-        if isinstance(first.attention, SparseAttention):
-            return first.attention.build_frame(positions_BT, dtype)
-        return build_frame(positions_BT, self.shape.pattern, self.shape.head_width, dtype)
+        return first.attention.build_frame(positions_BT, self.token_embedding.weight.dtype)
 
     def build_caches(self) -> list[Cache]:
         """Empty ones, one per layer."""
