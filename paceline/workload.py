@@ -136,6 +136,26 @@ class Attends(Protocol):
         ...
 
 
+@dataclass(frozen=True)
+class Choice:
+    """Something that a recipe decides for itself."""
+
+    about: str
+    """a key, or what it is about"""
+    requested: Any
+    effective: Any
+    reason: str
+
+
+@runtime_checkable
+class Chooses(Protocol):
+    """What a workload has besides, where it makes choices of its own that a run's events must tell of."""
+
+    def choices(self, setting: Setting) -> Sequence[Choice]:
+        """For the place where it runs, the same on every rank; ConfigError where nothing is left to choose."""
+        ...
+
+
 class Workload(Protocol):
     """One recipe with one configuration, inside a worker process."""
 
@@ -288,4 +308,31 @@ class Recommends(Protocol):
         self, model: torch.nn.Module, *, user: str | None, history: Sequence[str] | None, top: int, keep_seen: bool
     ) -> Recommendation:
         """For a user of the data, or for whoever has the history given; UsageError for a name that the data does not have."""
+        ...
+
+
+@dataclass(frozen=True)
+class Sampled:
+    """What a model wrote after a prompt."""
+
+    prompt: str
+    text: str
+    """the prompt not included"""
+    num_prompt: int
+    num_tokens: int
+    """of the text"""
+    bytes_per_token: float
+    """what attention read of the caches for each of them"""
+    note: str = ""
+    """what there is to say about it"""
+
+
+@runtime_checkable
+class Samples(Protocol):
+    """What a workload has besides, where its model writes."""
+
+    def sample(
+        self, model: torch.nn.Module, prompt: str, *, tokens: int, temperature: float, top: int | None, seed: int
+    ) -> Sampled:
+        """At most so many tokens after the prompt; temperature 0: always the likeliest; UsageError where the data is no text."""
         ...

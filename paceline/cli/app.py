@@ -36,6 +36,7 @@ COMMANDS: Table = {
     "evaluate": ("paceline.cli.evaluate", "Evaluate a trained model, and compare with what the run logged."),
     "export": ("paceline.cli.export", "Write a trained model as safetensors, with its configuration."),
     "recommend": ("paceline.cli.recommend", "What a trained model would show a user next."),
+    "sample": ("paceline.cli.sample", "What a trained language model writes after a prompt."),
     "report": ("paceline.cli.report", "Write a page about a run: results, curves, attempts, configuration."),
     "explain": ("paceline.cli.explain", "Every value of a configuration, its origin, and what follows from it."),
     "bench": ("paceline.cli.bench", "The product's own measurements."),

@@ -37,7 +37,7 @@ from paceline.engine.timing import build_timer
 from paceline.engine.trainer import Trainer
 from paceline.engine.warm_up import warm_up
 from paceline.errors import ConfigError, DataError
-from paceline.workload import Objective, Setting, Workload
+from paceline.workload import Chooses, Objective, Setting, Workload
 
 
 def build_trainer(context: Context, workload: Workload) -> Trainer:
@@ -63,7 +63,11 @@ def build_trainer(context: Context, workload: Workload) -> Trainer:
     attention.install()
     kind = choose_strategy(ranks, config.parallel, events)
     seed_model(config.run.seed)
-    model = workload.build_model(Setting(device, attention.kernel, kind.needs_even_calls))
+    setting = Setting(device, attention.kernel, kind.needs_even_calls)
+    if isinstance(workload, Chooses):
+        for choice in workload.choices(setting):
+            events.choice(choice.about, choice.requested, choice.effective, choice.reason)
+    model = workload.build_model(setting)
     start.load_model(model)
     if config.train.activation_checkpointing:
         recompute_blocks(model, events)

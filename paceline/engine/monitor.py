@@ -35,6 +35,8 @@ class Monitor:
         self._units_logged = 0
         self._samples_logged = samples
         self._last: dict[str, Any] = {}
+        self._observed: dict[str, float] = {}
+        """what the recipe said of its model last"""
         self._waits, self._waited_ms = 0, 0.0
         """of the pulse, at the last heartbeat"""
         self._gpu: dict[str, Any] | None = None
@@ -133,6 +135,7 @@ class Monitor:
         with torch.no_grad():
             values = dict(self._workload.observe(model))
         if values:
+            self._observed = values
             self._events.write("observation", step=state.step, values=values)
             if self._board is not None:
                 self._board.add(state.step, {f"model/{name}": value for name, value in values.items()})
@@ -162,5 +165,7 @@ class Monitor:
         if waits > self._waits:
             beat["wait_ms"] = round((waited_ms - self._waited_ms) / (waits - self._waits), 4)
             self._waits, self._waited_ms = waits, waited_ms
+        if self._observed:
+            beat["model"] = self._observed
         self._gpu = gpu_reading(self._ranks.device)
         return beat | ({"gpu": self._gpu} if self._gpu else {})

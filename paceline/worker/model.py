@@ -1,8 +1,9 @@
-"""What `paceline evaluate`, `export` and `recommend` need torch for: one process that loads a trained model and answers in one line of JSON.
+"""What `paceline evaluate`, `export`, `recommend` and `sample` need torch for: one process that loads a trained model and answers in one line of JSON.
 
 python -m paceline.worker.model evaluate runs/demo --checkpoint best --device cpu --precision fp32
 python -m paceline.worker.model export runs/demo --checkpoint best --to runs/demo/.export
 python -m paceline.worker.model recommend runs/demo --checkpoint best --top 10 --user=17
+python -m paceline.worker.model sample runs/lm --checkpoint best --tokens 100 --prompt="Once upon"
 python -m paceline.worker.model compiled exported
 """
 
@@ -37,7 +38,7 @@ from paceline.telemetry.failure import format_failure
 from paceline.telemetry.layout import RunLayout
 from paceline.telemetry.reader import read_run
 from paceline.trained import Trained, load_model
-from paceline.workload import Recommends
+from paceline.workload import Recommends, Samples
 
 
 def main(argv: list[str]) -> int:
@@ -69,8 +70,14 @@ def _parse(argv: list[str]) -> argparse.Namespace:
     subject.add_argument("--history", type=json.loads, help="a JSON list of items, oldest first, by the data's names")
     recommend.add_argument("--top", type=int, default=10, help="how many items")
     recommend.add_argument("--keep-seen", action="store_true", help="also items of the history")
+    sample = verbs.add_parser("sample", help="what the model writes after a prompt")
+    sample.add_argument("--prompt", required=True, help="text to go on from")
+    sample.add_argument("--tokens", type=int, default=100, help="how many at most")
+    sample.add_argument("--temperature", type=float, default=0.8, help="0: always the likeliest token")
+    sample.add_argument("--top", type=int, help="draw among so many of the likeliest tokens only")
+    sample.add_argument("--seed", type=int, default=0, help="of what is drawn")
     compiled = verbs.add_parser("compiled", help="compile it, compare outputs with the model as written, and measure")
-    for each in (evaluate, export, recommend, compiled):
+    for each in (evaluate, export, recommend, sample, compiled):
         each.add_argument("run", type=Path, help="a run directory, or an export to be compiled")
         each.add_argument("--checkpoint", default="best", help="best, latest, final, a name, or a path")
     return parser.parse_args(argv)
@@ -84,6 +91,11 @@ def _answer(arguments: argparse.Namespace) -> dict[str, Any]:
         # On the CPU: one user is not worth waking a GPU, which may be training.
         trained = load_model(arguments.run, arguments.checkpoint)
         found = recommend(trained, arguments.user, arguments.history, arguments.top, arguments.keep_seen)
+        described = _describe(trained)
+        return found | described | {"note": "; ".join(filter(None, (described["note"], found["note"])))}
+    if arguments.verb == "sample":
+        trained = load_model(arguments.run, arguments.checkpoint)
+        found = sample(trained, arguments)
         described = _describe(trained)
         return found | described | {"note": "; ".join(filter(None, (described["note"], found["note"])))}
     if arguments.verb == "compiled":
@@ -135,6 +147,25 @@ def recommend(
         found = workload.recommend(trained.model, user=user, history=history, top=top, keep_seen=keep_seen)
     answer: dict[str, Any] = finite(asdict(found))
     return answer
+
+
+def sample(trained: Trained, arguments: argparse.Namespace) -> dict[str, Any]:
+    """The fields of a `Sampled`; UsageError where the recipe's model writes nothing."""
+    workload = trained.workload
+    if not isinstance(workload, Samples):
+        what = f"the recipe {trained.job.recipe.name} writes no text"
+        raise UsageError(what, trained.where, "use its model in another way: paceline export, paceline.trained")
+    trained.attention.install()
+    with torch.no_grad():
+        found = workload.sample(
+            trained.model,
+            arguments.prompt,
+            tokens=arguments.tokens,
+            temperature=arguments.temperature,
+            top=arguments.top,
+            seed=arguments.seed,
+        )
+    return asdict(found)
 
 
 def write_files(trained: Trained, directory: Path) -> dict[str, Any]:

@@ -93,6 +93,13 @@ def test_data_is_prepared_without_torch_or_numpy(tmp_path: Path) -> None:
     assert "next: paceline train sasrec" in done.stdout
 
 
+def test_text_is_prepared_without_torch_or_numpy(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text("".join(f'{{"text": "document {number}"}}\n' for number in range(40)))
+    done = run(WITHOUT_TORCH, "prepare", "fineweb", "--from", "a.jsonl", "--validation-share", "0.3", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "next: paceline train nsa" in done.stdout
+
+
 def test_a_report_is_written_without_torch_or_numpy(tmp_path: Path) -> None:
     done = run(WITHOUT_TORCH, "report", str(PACKAGE.parent / "tests" / "data" / "run-v1"), "--out", "x", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
@@ -109,6 +116,7 @@ def test_the_engine_would_be_noticed() -> None:
     [
         ("--help", "Commands:"),
         ("prepare movielens --help", "--from FILE"),
+        ("prepare fineweb --help", "--from PATH"),
         ("train --help", "KEY=VALUE"),
         ("sweep --help", "PLAN"),
         ("play --help", "PLAYBOOK"),

@@ -21,11 +21,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from paceline.engine.seen import Seen
 from paceline.recipes.sasrec.config import Model
 from paceline.recipes.sasrec.hyper_ends import fused_close, fused_open
 from paceline.recipes.sasrec.hyper_fused import fused_available, fused_read, fused_write
 from paceline.recipes.sasrec.norm import Norm
-from paceline.recipes.sasrec.seen import Seen
 from paceline.recipes.sasrec.sinkhorn import sinkhorn
 
 _EPSILON = 1e-6

@@ -1,0 +1,228 @@
+"""Whether each path of native sparse attention computes here what the reference says, and whether the fast one is fast; one line of JSON.
+
+    python -m paceline.bench.parity --seed 0 --length 2048
+
+Outputs and all gradients against the reference in float64, with the selected blocks given: near-ties flip in lower precision. An error is the
+norm of the difference over the norm of what is right. Selection, and decoding with the caches, are held to it by themselves.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import sys
+import traceback
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from paceline.bench.stopwatch import stopwatch
+from paceline.engine.failure import explain_exception
+from paceline.parentage import die_with_parent
+from paceline.recipes.nsa import reference
+from paceline.recipes.nsa.attention import Shape, SparseAttention
+from paceline.recipes.nsa.cache import SparseCache
+from paceline.recipes.nsa.config import Model
+from paceline.recipes.nsa.paths import build_stages, fast_refusal
+from paceline.recipes.nsa.pattern import Pattern, one_document
+from paceline.recipes.nsa.rotary import build_rotation
+from paceline.telemetry.failure import format_failure
+
+LIMITS = {"fp64": 1e-12, "fp32": 1e-5, "bf16": 2e-2}
+DTYPES = {"fp64": torch.float64, "fp32": torch.float32, "bf16": torch.bfloat16}
+_SMALL = Pattern(16, 8, 32, 5, 48)
+"""so that rows that the reference can walk through have blocks to choose from"""
+CASES: dict[str, tuple[int, int, Pattern, tuple[int, ...]]] = {
+    "one token": (12, 2, Pattern(), (1,)),
+    "shorter than a block": (12, 2, Pattern(), (31,)),
+    "the recipe's sizes": (12, 2, Pattern(), (300,)),
+    "group 1, packed": (2, 2, _SMALL, (150, 1, 105)),
+    "group 6, packed": (12, 2, _SMALL, (33, 223)),
+    "group 16": (16, 1, _SMALL, (256,)),
+}
+"""heads, groups, sizes, lengths of the documents in a row"""
+
+
+def measure(seed: int, length: int) -> dict[str, Any]:
+    """Errors of every path that can run here, and how long each takes for `length` tokens of the recipe's shape."""
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    if device.type == "cuda":
+        # Rounding to TensorFloat-32 is not what fp32 is held to.
+        torch.backends.cuda.matmul.allow_tf32 = False
+    refusal = fast_refusal(device.type, Model())
+    paths = ["torch", *([] if refusal else ["fast"])]
+    num_threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # the reference's tensors are small: a second thread would mostly wait for the first
+    rows = [row for name in CASES for row in compare_case(name, paths, device, seed)]
+    torch.set_num_threads(num_threads)
+    times = {path: _time(path, length, device) for path in paths}
+    is_faster = None if refusal else times["fast"]["total_ms"] < times["torch"]["total_ms"]
+    return {
+        "device": torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu",
+        "torch": torch.__version__,
+        "seed": seed,
+        "fast": refusal or "as it can run here",
+        "rows": rows,
+        "length": length,
+        "times": times,
+        "fast_is_faster": is_faster,
+        "ok": all(row["ok"] for row in rows) and is_faster is not False,
+    }
+
+
+def compare_case(name: str, paths: list[str], device: torch.device, seed: int) -> list[dict[str, Any]]:
+    """A row per path and type, and one for decoding."""
+    heads, groups, pattern, lengths = CASES[name]
+    shape = Shape(96, heads, groups, 64, pattern, compression_hidden=32)
+    torch.manual_seed(seed)
+    exact = SparseAttention(shape, None).double().to(device)
+    with torch.no_grad():
+        for parameter in exact.parameters():
+            parameter.copy_(torch.randn_like(parameter) / parameter.shape[-1] ** 0.5)
+    positions = torch.cat([torch.arange(each) for each in lengths])[None].to(device)
+    hidden = torch.randn(1, sum(lengths), shape.width, dtype=torch.float64, device=device)
+    upstream = torch.randn_like(hidden)
+    expected, blocks, gradients = _by_reference(exact, hidden, positions, upstream)
+    weights = exact.state_dict()
+    rows = []
+    for path in paths:
+        for kind, limit in LIMITS.items():
+            if path == "fast" and kind == "fp64":
+                continue
+            attention = SparseAttention(shape, build_stages(path)).double().to(device)
+            attention.load_state_dict(weights)
+            errors = _errors(attention, kind, hidden, positions, upstream, blocks, expected, gradients)
+            worst = max(errors, key=lambda what: errors[what])
+            rows.append(_row(name, path, kind, worst, errors[worst], limit))
+        if len(lengths) == 1:
+            found = _decode(exact, hidden)
+            rows.append(_row(name, "decode", "fp64", "output", _relative(found, expected), 1e-9))
+    return rows
+
+
+def _row(case: str, path: str, kind: str, worst: str, error: float, limit: float) -> dict[str, Any]:
+    return {
+        "case": case,
+        "path": path,
+        "precision": kind,
+        "worst": worst,
+        "error": error,
+        "limit": limit,
+        "ok": error <= limit,
+    }
+
+
+def _by_reference(
+    attention: SparseAttention, hidden: Tensor, positions: Tensor, upstream: Tensor
+) -> tuple[Tensor, Tensor, dict[str, Tensor | None]]:
+    shape, pattern = attention.shape, attention.shape.pattern
+    sizes = reference.Sizes(
+        heads=shape.heads,
+        groups=shape.groups,
+        block=pattern.block,
+        stride=pattern.stride,
+        selection_block=pattern.selection_block,
+        selected=pattern.selected,
+        window=pattern.window,
+        gate=shape.gate,
+    )
+    hidden = hidden.clone().requires_grad_()
+    starts = (torch.arange(positions.shape[1], device=positions.device) - positions[0]).tolist()
+    weights = dict(attention.named_parameters())
+    mixed, blocks = reference.attend(hidden[0], weights, starts, sizes)
+    found = torch.autograd.grad(mixed, [hidden, *weights.values()], upstream[0], allow_unused=True)
+    return mixed.detach()[None], blocks[None], dict(zip(["hidden", *weights], found, strict=True))
+
+
+def _errors(
+    attention: SparseAttention,
+    kind: str,
+    hidden: Tensor,
+    positions: Tensor,
+    upstream: Tensor,
+    blocks: Tensor,
+    expected: Tensor,
+    gradients: Mapping[str, Tensor | None],
+) -> dict[str, float]:
+    """Of the output and of every gradient; those that nothing flows to are left out."""
+    stored = torch.float64 if kind == "fp64" else torch.float32
+    attention = attention.to(stored)
+    given = hidden.detach().to(stored, copy=True).requires_grad_()
+    frame = attention.build_frame(positions, stored)
+    with torch.autocast(hidden.device.type, torch.bfloat16, enabled=kind == "bf16"):
+        found = attention(given, frame, blocks_BTGn=blocks)
+    found.backward(upstream.to(found.dtype))
+    errors = {"output": _relative(found, expected)}
+    for name, parameter in [("hidden", given), *attention.named_parameters()]:
+        right = gradients[name]
+        if right is not None and parameter.grad is not None and right.any():
+            errors[name] = _relative(parameter.grad, right)
+    return errors
+
+
+def _decode(exact: SparseAttention, hidden: Tensor) -> Tensor:
+    """Token by token, with a cache, the blocks selected by itself."""
+    cache, found = SparseCache(exact.shape.pattern), []
+    with torch.no_grad():
+        for t in range(hidden.shape[1]):
+            position = torch.tensor([[t]], device=hidden.device)
+            rotation = build_rotation(position, exact.shape.head_width, hidden.dtype)
+            found.append(exact.decode(hidden[:, t : t + 1], rotation, cache))
+    return torch.cat(found, dim=1)
+
+
+def _relative(found: Tensor, expected: Tensor) -> float:
+    scale = expected.double().norm().clamp(min=1e-30)
+    return float((found.detach().double() - expected.double()).norm() / scale)
+
+
+def _time(path: str, length: int, device: torch.device) -> dict[str, float]:
+    """The median of a few forwards and backwards of one layer of the recipe's shape, bf16 on a GPU."""
+    shape = Shape(768, 12, 2, 64)
+    attention = SparseAttention(shape, build_stages(path)).to(device)
+    frame = attention.build_frame(one_document(1, length, device), torch.float32)
+    hidden = torch.randn(1, length, shape.width, device=device, requires_grad=True)
+    forward_ms, backward_ms = [], []
+    for _ in range(4):
+        with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
+            with stopwatch(device) as clock:
+                clock.start()
+                mixed = attention(hidden, frame)
+                clock.stop()
+            forward_ms.append(clock.total_ms)
+        with stopwatch(device) as clock:
+            clock.start()
+            mixed.sum().backward()
+            clock.stop()
+        backward_ms.append(clock.total_ms)
+    # The first one compiles and allocates.
+    forward, backward = (statistics.median(times[1:]) for times in (forward_ms, backward_ms))
+    return {"forward_ms": forward, "backward_ms": backward, "total_ms": forward + backward}
+
+
+def main(argv: list[str]) -> int:
+    parser = argparse.ArgumentParser(prog="python -m paceline.bench.parity", allow_abbrev=False)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--length", type=int, default=2048)
+    arguments = parser.parse_args(argv)
+    try:
+        print(json.dumps(measure(arguments.seed, arguments.length)))
+        return 0
+    except BaseException as error:
+        typed, _ = explain_exception(error, Path(), 0)
+        text = "".join(traceback.format_exception(error))
+        print(format_failure(typed.to_record() | {"traceback": text}), file=sys.stderr)
+        return typed.exit_code
+
+
+if __name__ == "__main__":
+    die_with_parent(os.getppid())
+    code = main(sys.argv[1:])
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)  # torch's own end takes a second or more

@@ -1,0 +1,150 @@
+"""`paceline prepare fineweb`: text becomes token shards; says what came of it and what to type next."""
+
+from __future__ import annotations
+
+import contextlib
+import shlex
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from paceline.cli.arguments import Debug
+from paceline.config.nearest import nearest
+from paceline.errors import Interrupted, UsageError
+from paceline.recipes.nsa.hub import SAMPLES
+from paceline.recipes.nsa.manifest import MANIFEST
+from paceline.recipes.nsa.prepare import Preparation, prepare
+from paceline.recipes.nsa.request import Progress, Report, Request
+
+_LINE_EVERY_S = 10.0
+
+
+def command(
+    given: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--from", metavar="PATH", help="A parquet, JSONL or text file, or a directory with some; may be repeated."
+        ),
+    ] = None,
+    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Where to write.")] = Path("data/fineweb"),
+    tokenizer: Annotated[
+        str,
+        typer.Option(
+            "--tokenizer",
+            metavar="NAME|FILE",
+            help="bytes, a tokenizer.json, or a directory with vocab.json, merges.txt.",
+        ),
+    ] = "bytes",
+    field: Annotated[
+        str, typer.Option("--field", metavar="NAME", help="JSONL, parquet: what holds the text.")
+    ] = "text",
+    validation_share: Annotated[
+        float, typer.Option("--validation-share", metavar="X", help="Share of documents that are held out.")
+    ] = 0.01,
+    max_tokens: Annotated[
+        float | None, typer.Option("--max-tokens", metavar="N", help="Stop after the document that reaches it: 1e9.")
+    ] = None,
+    shard_tokens: Annotated[
+        float, typer.Option("--shard-tokens", metavar="N", help="Tokens of a part; a kill costs at most one.")
+    ] = 2**24,
+    sample: Annotated[
+        str, typer.Option("--sample", metavar="|".join(SAMPLES), help="Without --from: how much of FineWeb-Edu.")
+    ] = "10BT",
+    skip_bad: Annotated[
+        bool, typer.Option("--skip-bad", help="Pass over documents that cannot be read, and count them.")
+    ] = False,
+    debug: Debug = False,
+) -> None:
+    """Text from files, or FineWeb-Edu from the network, as token shards with a training and a validation side.
+
+    Example: paceline prepare fineweb --from texts --tokenizer gpt2/tokenizer.json
+    """
+    if sample not in SAMPLES:
+        what = f"there is no sample {sample!r} (there are: {', '.join(SAMPLES)})"
+        raise UsageError(what, "command line", f"--sample {nearest(sample, SAMPLES) or '10BT'}")
+    if not 0 < validation_share < 1:
+        what = f"--validation-share {validation_share:g} is no share between 0 and 1, both excluded"
+        raise UsageError(what, "command line", "such as --validation-share 0.01")
+    request = Request(
+        tuple(given or ()),
+        out,
+        sample,
+        tokenizer,
+        field,
+        validation_share,
+        _count("--shard-tokens", shard_tokens),
+        None if max_tokens is None else _count("--max-tokens", max_tokens),
+        skip_bad,
+    )
+    try:
+        with _progress() as report:
+            preparation = prepare(request, report)
+    except KeyboardInterrupt:
+        raise Interrupted("interrupted", "", "type the same again: it goes on where it stopped") from None
+    _print(preparation)
+
+
+def _count(flag: str, value: float) -> int:
+    """1e9 is easier to type than its zeros."""
+    if not (1 <= value < 1e18 and value == int(value)):
+        raise UsageError(f"{flag} {value:g} is no number of tokens", "command line", f"such as {flag} 1e9")
+    return int(value)
+
+
+@contextlib.contextmanager
+def _progress() -> Iterator[Report]:
+    """A bar on a terminal; a line now and then elsewhere."""
+    if not sys.stderr.isatty():
+        yield _Lines()
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+    from rich.progress import Progress as Bar
+
+    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn())
+    with Bar(*columns, TimeRemainingColumn(), console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("", total=None)
+        began = time.monotonic()
+
+        def report(progress: Progress) -> None:
+            words = progress.phase
+            if progress.tokens:
+                rate = progress.tokens / max(time.monotonic() - began, 1e-3)
+                words = f"{words} {progress.tokens:,} tokens, {rate:,.0f}/s"
+            bar.update(task, description=words, completed=progress.done, total=progress.total)
+
+        yield report
+
+
+class _Lines:
+    """For a log file."""
+
+    def __init__(self) -> None:
+        self._last = time.monotonic()
+
+    def __call__(self, progress: Progress) -> None:
+        now = time.monotonic()
+        if now - self._last >= _LINE_EVERY_S:
+            self._last = now
+            share = progress.done / max(progress.total, 1)
+            tokens = f", {progress.tokens:,} tokens" if progress.tokens else ""
+            print(f"{progress.phase}: {share:.0%}{tokens}", file=sys.stderr, flush=True)
+
+
+def _print(preparation: Preparation) -> None:
+    manifest, counts = preparation.manifest, preparation.manifest.counts()
+    for note in preparation.notes:
+        print(note)
+    for split in ("train", "validation"):
+        print(f"{split}: {counts[f'{split}_documents']:,} documents, {counts[f'{split}_tokens']:,} tokens")
+    if counts["empty"] or counts["bad"]:
+        print(f"left out: {counts['empty']:,} empty documents, {counts['bad']:,} that could not be read")
+    print(f"tokenizer: {manifest.tokenizer.fingerprint}, vocabulary {manifest.tokenizer.vocabulary:,}")
+    did = "wrote and verified" if preparation.is_new else "nothing to do, verified:"
+    num_files = sum(len(part.shards) for part in manifest.parts)
+    print(f"{did} {num_files} shards and {MANIFEST} in {preparation.directory}")
+    print(f"next: paceline train nsa data.source=shards data.path={shlex.quote(str(preparation.directory))}")

@@ -1,0 +1,190 @@
+"""The attention of a block: native sparse attention in three branches, or its dense twin.
+
+    mixed_BTW = SparseAttention(shape, stages)(hidden_BTW, frame)
+    mixed_BTW = DenseAttention(shape, "sdpa")(hidden_BTW, frame)
+
+Both have grouped queries: H heads look at the keys of G groups, H / G of them at the same. Each branch of the sparse one has keys and values
+of its own. Which stages compute it is decided elsewhere (paths.py).
+
+Shapes: B rows, T tokens, W width of the model, H heads, G groups, D width of a head, N slots, n selected blocks.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor, nn
+
+from paceline.engine.attend import KERNELS
+from paceline.recipes.nsa import reference
+from paceline.recipes.nsa.cache import DenseCache, SparseCache
+from paceline.recipes.nsa.compression import Compression
+from paceline.recipes.nsa.gates import BRANCHES, Gates
+from paceline.recipes.nsa.pattern import Frame, Pattern, build_frame
+from paceline.recipes.nsa.rotary import Rotation, rotate
+from paceline.recipes.nsa.stages import Stages, States
+
+
+@dataclass(frozen=True)
+class Shape:
+    """Sizes of one attention."""
+
+    width: int
+    heads: int
+    groups: int
+    head_width: int
+    pattern: Pattern = field(default_factory=Pattern)
+    gate: str = "sigmoid"
+    compression_hidden: int | None = None
+    """hidden width of φ; None: twice the head's"""
+
+
+class SparseAttention(nn.Module):
+    """Compressed, selected and window attention, mixed by gates. `stages` None: by the reference, one query after another."""
+
+    def __init__(self, shape: Shape, stages: Stages | None, is_marked: bool = False) -> None:
+        super().__init__()
+        self.shape = shape
+        self._stages = stages
+        self._is_marked = is_marked
+        inner, hidden = shape.heads * shape.head_width, shape.compression_hidden or 2 * shape.head_width
+        self.project_query = nn.Linear(shape.width, inner, bias=False)
+        self.project_states = nn.Linear(shape.width, 2 * len(BRANCHES) * shape.groups * shape.head_width, bias=False)
+        self.project_out = nn.Linear(inner, shape.width, bias=False)
+        self.gates = Gates(shape.width, shape.heads, shape.gate)
+        self.compress_keys = Compression(shape.pattern.block, shape.head_width, hidden)
+        self.compress_values = Compression(shape.pattern.block, shape.head_width, hidden)
+
+    def forward(
+        self, hidden_BTW: Tensor, frame: Frame, cache: SparseCache | None = None, blocks_BTGn: Tensor | None = None
+    ) -> Tensor:
+        """With a cache, which must be empty, what decoding will need of these tokens is kept there; with blocks, none are selected."""
+        if self._stages is None and cache is None:
+            return self._by_reference(hidden_BTW, frame, blocks_BTGn)
+        query, states = self._project(hidden_BTW, frame.rotation)
+        if cache is not None:
+            cache.append(states, self.compress_keys, self.compress_values)
+        gates_BTH3 = self.gates(hidden_BTW)
+        compressed, selected, window = self._attend(query, states, frame, blocks_BTGn)
+        return self._mix(gates_BTH3, compressed, selected, window)
+
+    def build_frame(self, positions_BT: Tensor, dtype: torch.dtype) -> Frame:
+        """What its stages have to know of a batch; all layers share one."""
+        frame = build_frame(positions_BT, self.shape.pattern, self.shape.head_width, dtype)
+        return frame if self._stages is None else self._stages.lay_out(frame, self.shape.pattern)
+
+    def decode(self, hidden_B1W: Tensor, rotation: Rotation, cache: SparseCache) -> Tensor:
+        """The same for one more token per row, (B, 1, W), which the cache has not seen yet."""
+        query, states = self._project(hidden_B1W, rotation)
+        cache.append(states, self.compress_keys, self.compress_values)
+        return self._mix(self.gates(hidden_B1W), *cache.attend(query))
+
+    def _project(self, hidden_BTW: Tensor, rotation: Rotation) -> tuple[Tensor, States]:
+        shape = self.shape
+        query = rotate(self.project_query(hidden_BTW).unflatten(-1, (shape.heads, -1)), rotation)
+        projected = self.project_states(hidden_BTW).unflatten(-1, (2 * len(BRANCHES), shape.groups, -1))
+        states = States(*projected.unbind(2))
+        turned = {name: rotate(getattr(states, name), rotation) for name in ("selected_keys", "window_keys")}
+        return query, states._replace(**turned)
+
+    def _attend(
+        self, query: Tensor, states: States, frame: Frame, blocks_BTGn: Tensor | None
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        stages, pattern = self._stages, self.shape.pattern
+        assert stages is not None, "the reference has no cache to fill"
+        with self._mark("compress"):
+            keys = stages.compress(states.compressed_keys, self.compress_keys, frame)
+            keys = rotate(keys, frame.block_rotation).to(query.dtype)
+            values = stages.compress(states.compressed_values, self.compress_values, frame).to(query.dtype)
+        with self._mark("compressed"):
+            compressed, logsum = stages.attend_compressed(query, keys, values, frame)
+        if blocks_BTGn is None:
+            with self._mark("select"):
+                blocks_BTGn = stages.select(query.detach(), keys.detach(), logsum, frame, pattern)
+        with self._mark("selected"):
+            selected = stages.attend_selected(
+                query, states.selected_keys, states.selected_values, blocks_BTGn, frame, pattern
+            )
+        with self._mark("window"):
+            window = stages.attend_window(query, states.window_keys, states.window_values, frame, pattern)
+        return compressed, selected, window
+
+    def _mix(self, gates_BTH3: Tensor, compressed: Tensor, selected: Tensor, window: Tensor) -> Tensor:
+        by_compressed, by_selected, by_window = gates_BTH3.unsqueeze(-1).unbind(-2)
+        mixed_BTHD = by_compressed * compressed + by_selected * selected + by_window * window
+        projected: Tensor = self.project_out(mixed_BTHD.flatten(2))
+        return projected
+
+    def _by_reference(self, hidden_BTW: Tensor, frame: Frame, blocks_BTGn: Tensor | None) -> Tensor:
+        shape, pattern = self.shape, self.shape.pattern
+        sizes = reference.Sizes(
+            shape.heads,
+            shape.groups,
+            pattern.block,
+            pattern.stride,
+            pattern.selection_block,
+            pattern.selected,
+            pattern.window,
+            shape.gate,
+            pattern.initial,
+            pattern.local,
+        )
+        weights = dict(self.named_parameters())
+        rows = []
+        for row, hidden_TW in enumerate(hidden_BTW):
+            given = None if blocks_BTGn is None else blocks_BTGn[row]
+            rows.append(reference.attend(hidden_TW, weights, frame.starts_BT[row].tolist(), sizes, given)[0])
+        return torch.stack(rows)
+
+    def _mark(self, name: str) -> contextlib.AbstractContextManager[object]:
+        return torch.cuda.nvtx.range(f"nsa {name}") if self._is_marked else contextlib.nullcontext()
+
+
+class DenseAttention(nn.Module):
+    """The twin: every query looks at its document's whole past, by one of the engine's kernels."""
+
+    def __init__(self, shape: Shape, kernel: str) -> None:
+        super().__init__()
+        self.shape = shape
+        self._kernel = KERNELS[kernel]
+        inner = shape.heads * shape.head_width
+        self.project_query = nn.Linear(shape.width, inner, bias=False)
+        self.project_states = nn.Linear(shape.width, 2 * shape.groups * shape.head_width, bias=False)
+        self.project_out = nn.Linear(inner, shape.width, bias=False)
+
+    def forward(
+        self, hidden_BTW: Tensor, frame: Frame, cache: DenseCache | None = None, sees_B1TT: Tensor | None = None
+    ) -> Tensor:
+        """`sees_B1TT`: which token looks at which; None: rows are one document each."""
+        query, keys, values = self._project(hidden_BTW, frame.rotation)
+        if cache is not None:
+            cache.append(keys, values)
+        repeats = self.shape.heads // self.shape.groups
+        keys, values = (states.repeat_interleave(repeats, dim=2) for states in (keys, values))
+        heads_first = (states.transpose(1, 2) for states in (query, keys, values))
+        mixed_BHTD = self._kernel(*heads_first, is_causal=sees_B1TT is None, mask=sees_B1TT)
+        projected: Tensor = self.project_out(mixed_BHTD.transpose(1, 2).flatten(2))
+        return projected
+
+    def build_frame(self, positions_BT: Tensor, dtype: torch.dtype) -> Frame:
+        return build_frame(positions_BT, self.shape.pattern, self.shape.head_width, dtype)
+
+    def decode(self, hidden_B1W: Tensor, rotation: Rotation, cache: DenseCache) -> Tensor:
+        query, keys, values = self._project(hidden_B1W, rotation)
+        cache.append(keys, values)
+        projected: Tensor = self.project_out(cache.attend(query).flatten(2))
+        return projected
+
+    def _project(self, hidden_BTW: Tensor, rotation: Rotation) -> tuple[Tensor, Tensor, Tensor]:
+        query = rotate(self.project_query(hidden_BTW).unflatten(-1, (self.shape.heads, -1)), rotation)
+        projected = self.project_states(hidden_BTW).unflatten(-1, (2, self.shape.groups, -1))
+        keys, values = projected.unbind(2)
+        return query, rotate(keys, rotation), values
+
+
+def dense_mask(frame: Frame) -> Tensor:
+    """(B, 1, T, T): tokens of a query's document up to itself."""
+    index_T = torch.arange(frame.starts_BT.shape[1], device=frame.starts_BT.device)
+    return ((index_T >= frame.starts_BT[..., None]) & (index_T <= index_T[:, None]))[:, None]

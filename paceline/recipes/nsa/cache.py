@@ -1,0 +1,180 @@
+"""What decoding keeps of the tokens so far, for one layer, and attention of the newest token over it.
+
+    cache = SparseCache(pattern)
+    cache.append(states, compress_keys, compress_values)      a prompt, or one token
+    compressed, selected, window = cache.attend(query)        of the newest token, (B, 1, H, D) each
+
+Of the compressed branch it keeps one key and one value per block, and of a block that is not whole yet the raw tokens; of the selected branch
+all tokens, of which a query reads n blocks; of the window the last w. `bytes_read` counts what `attend` and the compression read of all that,
+as a kernel would: each key and value once. All rows have the same length.
+
+Shapes: B rows, T tokens, H heads, G groups, D width, N blocks, S keys.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from paceline.recipes.nsa.compression import Compression
+from paceline.recipes.nsa.pattern import Pattern
+from paceline.recipes.nsa.rotary import build_rotation, rotate
+from paceline.recipes.nsa.selection import choose_blocks, score_blocks
+from paceline.recipes.nsa.stages import States
+from paceline.recipes.nsa.torch_path import grouped_scores, soft_look
+
+
+class SparseCache:
+    def __init__(self, pattern: Pattern) -> None:
+        self._pattern = pattern
+        self._pending_keys, self._pending_values = Store(), Store()
+        self._compressed_keys, self._compressed_values = Store(), Store()
+        self._selected_keys, self._selected_values = Store(), Store()
+        self._window_keys, self._window_values = Ring(pattern.window), Ring(pattern.window)
+        self.length = 0
+        self.bytes_read = 0
+
+    def append(self, states: States, compress_keys: Compression, compress_values: Compression) -> None:
+        self._selected_keys.append(states.selected_keys)
+        self._selected_values.append(states.selected_values)
+        self._window_keys.append(states.window_keys)
+        self._window_values.append(states.window_values)
+        self._pending_keys.append(states.compressed_keys)
+        self._pending_values.append(states.compressed_values)
+        self.length += states.selected_keys.shape[1]
+        self._compress(compress_keys, compress_values)
+
+    def attend(self, query_B1HD: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """What each branch gives for the newest token."""
+        mixed, scores_BG1J = self._look_at_compressed(query_B1HD)
+        position_B1 = torch.full((len(query_B1HD), 1), self.length - 1, device=query_B1HD.device)
+        blocks_B1Gn = choose_blocks(scores_BG1J, position_B1, self._pattern)
+        window_keys, window_values = self._window_keys.read(), self._window_values.read()
+        self._count(window_keys, window_values)
+        window = soft_look(query_B1HD, window_keys, window_values, _all(window_keys))[0]
+        return mixed, self._look_at_selected(query_B1HD, blocks_B1Gn), window
+
+    def _compress(self, compress_keys: Compression, compress_values: Compression) -> None:
+        """The pending tokens begin where the next block does."""
+        pattern = self._pattern
+        num_new = pattern.num_compressed(self._pending_keys.length)
+        if not num_new:
+            return
+        keys, values = (
+            store.read().unfold(1, pattern.block, pattern.stride).transpose(-2, -1)
+            for store in (self._pending_keys, self._pending_values)
+        )
+        self._count(keys, values)
+        numbers = torch.arange(num_new, device=keys.device) + self._compressed_keys.length
+        begins_BN = (numbers * pattern.stride).expand(len(keys), -1)
+        rotation = build_rotation(begins_BN, keys.shape[-1], keys.dtype)
+        self._compressed_keys.append(rotate(compress_keys(keys), rotation).to(keys.dtype))
+        self._compressed_values.append(compress_values(values).to(values.dtype))
+        for store in (self._pending_keys, self._pending_values):
+            store.drop(num_new * pattern.stride)
+
+    def _look_at_compressed(self, query_B1HD: Tensor) -> tuple[Tensor, Tensor]:
+        """(B, 1, H, D) and the scores of all selection blocks so far, (B, G, 1, J)."""
+        pattern, groups = self._pattern, self._selected_keys.read().shape[2]
+        num_selection = pattern.num_selection(self.length)
+        if not self._compressed_keys.length:
+            none_BG1J = query_B1HD.new_zeros(len(query_B1HD), groups, 1, num_selection, dtype=torch.float32)
+            return torch.zeros_like(query_B1HD), none_BG1J
+        keys, values = self._compressed_keys.read(), self._compressed_values.read()
+        self._count(keys, values)
+        mixed, logsum_BH1 = soft_look(query_B1HD, keys, values, _all(keys))
+        scores_BGR1N = grouped_scores(query_B1HD, keys)
+        weights_BGR1N = (scores_BGR1N - logsum_BH1.reshape(*scores_BGR1N.shape[:4], 1)).exp()
+        first_B1 = torch.zeros(len(query_B1HD), 1, dtype=torch.int64, device=keys.device)
+        return mixed, score_blocks(weights_BGR1N.sum(2), first_B1, num_selection, pattern)
+
+    def _look_at_selected(self, query_B1HD: Tensor, blocks_B1Gn: Tensor) -> Tensor:
+        size, keys, values = self._pattern.selection_block, self._selected_keys.read(), self._selected_values.read()
+        blocks_BGn1 = blocks_B1Gn[:, 0, :, :, None]
+        index_BGS = (blocks_BGn1 * size + torch.arange(size, device=keys.device)).flatten(2)
+        sees_BGS = (blocks_BGn1 >= 0).expand(-1, -1, -1, size).flatten(2) & (index_BGS < self.length)
+        index_BSG1 = index_BGS.clamp(0, self.length - 1).transpose(1, 2)[..., None].expand(-1, -1, -1, keys.shape[-1])
+        found_keys, found_values = keys.gather(1, index_BSG1), values.gather(1, index_BSG1)
+        # All blocks but the query's own are whole.
+        own, inside = divmod(self.length - 1, size)
+        num_tokens = (min(self._pattern.selected, own + 1) - 1) * size + inside + 1
+        self._count(found_keys[:, :num_tokens], found_values[:, :num_tokens])
+        return soft_look(query_B1HD, found_keys, found_values, sees_BGS[:, :, None])[0]
+
+    def _count(self, *states: Tensor) -> None:
+        self.bytes_read += sum(each.numel() * each.element_size() for each in states)
+
+
+class DenseCache:
+    """The same for the dense twin: all keys and values, all read for every token."""
+
+    def __init__(self) -> None:
+        self._keys, self._values = Store(), Store()
+        self.bytes_read = 0
+
+    @property
+    def length(self) -> int:
+        return self._keys.length
+
+    def append(self, keys_BTGD: Tensor, values_BTGD: Tensor) -> None:
+        self._keys.append(keys_BTGD)
+        self._values.append(values_BTGD)
+
+    def attend(self, query_B1HD: Tensor) -> Tensor:
+        keys, values = self._keys.read(), self._values.read()
+        self.bytes_read += sum(each.numel() * each.element_size() for each in (keys, values))
+        return soft_look(query_B1HD, keys, values, _all(keys))[0]
+
+
+class Store:
+    """States one after another, in a tensor that doubles when it is full."""
+
+    def __init__(self) -> None:
+        self._held: Tensor | None = None
+        self.length = 0
+
+    def append(self, states_BTGD: Tensor) -> None:
+        rows, count, *rest = states_BTGD.shape
+        if self._held is None or self.length + count > self._held.shape[1]:
+            larger = states_BTGD.new_empty(rows, max(2 * self.length, self.length + count), *rest)
+            if self._held is not None:
+                larger[:, : self.length] = self.read()
+            self._held = larger
+        self._held[:, self.length : self.length + count] = states_BTGD
+        self.length += count
+
+    def read(self) -> Tensor:
+        assert self._held is not None, "nothing was appended yet"
+        return self._held[:, : self.length]
+
+    def drop(self, count: int) -> None:
+        """Forgets the oldest."""
+        self._held = self.read()[:, count:].clone()
+        self.length -= count
+
+
+class Ring:
+    """The newest `size` states, in no order that matters: attention does not see it."""
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+        self._held: Tensor | None = None
+        self._length = 0
+
+    def append(self, states_BTGD: Tensor) -> None:
+        if self._held is None:
+            rows, _, *rest = states_BTGD.shape
+            self._held = states_BTGD.new_empty(rows, self._size, *rest)
+        self._length += states_BTGD.shape[1]
+        newest = states_BTGD[:, -self._size :]
+        places = torch.arange(self._length - newest.shape[1], self._length, device=newest.device) % self._size
+        self._held[:, places] = newest
+
+    def read(self) -> Tensor:
+        assert self._held is not None, "nothing was appended yet"
+        return self._held[:, : min(self._length, self._size)]
+
+
+def _all(keys_BSGD: Tensor) -> Tensor:
+    """Everything is in the past of the newest token."""
+    return torch.ones(1, 1, 1, keys_BSGD.shape[1], dtype=torch.bool, device=keys_BSGD.device)

@@ -1,0 +1,154 @@
+"""What an nsa configuration may say, what contradicts itself in it, and the recipe's entry in the registry. No torch, no numpy.
+
+paceline train nsa model.sparse=always data.length=8192
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from typing import Literal
+
+from paceline.config import sections
+from paceline.config.sections import IDENTITY, NUMERICS, Section, key
+from paceline.errors import Problem
+from paceline.recipes.nsa.data_config import Data, check_data, find_idle_data
+from paceline.recipes.nsa.source import identify_data as identify_tokens
+from paceline.workload import Recipe, Workload
+
+FORCED = 3
+"""selection blocks that a query always looks at: the document's first, its own, and the one before that"""
+
+
+class Model(Section):
+    sparse: Literal["auto", "always", "never"] = key(
+        "auto",
+        "Native sparse attention, or its dense twin; auto: sparse where data.length reaches model.break_even.",
+        IDENTITY,
+    )
+    break_even: int = key(
+        16_384,
+        "For sparse auto: tokens of a sample from which sparse attention is the faster one. Part of the configuration, and not "
+        "measured at the start: the two have different weights.",
+        IDENTITY,
+        ge=1,
+    )
+    sparse_path: Literal["auto", "fast", "torch", "reference"] = key(
+        "auto",
+        "What computes sparse attention: kernels for GPUs, plain torch, or one query after another as the paper says it, for tests; "
+        "auto: fast where there are kernels for it, else torch.",
+        NUMERICS,
+    )
+    width: int = key(768, "Width of the hidden states.", IDENTITY, ge=1)
+    layers: int = key(12, "Transformer blocks.", IDENTITY, ge=1)
+    heads: int = key(12, "Attention heads.", IDENTITY, ge=1)
+    groups: int = key(2, "Groups of heads that share keys, values and selected blocks.", IDENTITY, ge=1)
+    head_width: int = key(64, "Width of a head; RoPE turns its halves against each other.", IDENTITY, ge=2)
+    feed_forward: int | None = key(
+        None, "Hidden width of SwiGLU; null: 8/3 × width, up to a multiple of 64.", IDENTITY, ge=1
+    )
+    gate: Literal["sigmoid", "softmax"] = key(
+        "sigmoid", "How much a head listens to each branch: each by itself, or shared out.", IDENTITY
+    )
+    block: int = key(32, "Tokens of a compressed block.", IDENTITY, ge=1)
+    stride: int = key(16, "Tokens from one compressed block to the next.", IDENTITY, ge=1)
+    selection_block: int = key(64, "Tokens of a selection block.", IDENTITY, ge=1)
+    selected: int = key(16, "Selection blocks that a query looks at, the three forced ones included.", IDENTITY)
+    window: int = key(512, "Tokens of the sliding window, the query's own included.", IDENTITY, ge=1)
+
+
+class NsaConfig(sections.RunConfig):
+    """A whole nsa configuration."""
+
+    recipe: Literal["nsa"] = key(..., "Which recipe trains.", IDENTITY)
+    data: Data = key(Data(), "Tokens, read or generated.")
+    model: Model = key(Model(), "The language model.")
+
+
+def is_sparse(config: NsaConfig) -> tuple[bool, str]:
+    """(whether attention is sparse, why): the same on every machine, for the weights follow from it."""
+    model, length = config.model, config.data.length
+    if model.sparse != "auto":
+        return model.sparse == "always", "as requested"
+    relation = ">=" if length >= model.break_even else "<"
+    why = "" if length >= model.break_even else ": below it dense attention is the faster one"
+    return length >= model.break_even, f"data.length={length} {relation} model.break_even={model.break_even}{why}"
+
+
+def build(config: NsaConfig) -> Workload:
+    from paceline.recipes.nsa.workload import NsaWorkload
+
+    return NsaWorkload(config)
+
+
+def identify_data(config: NsaConfig) -> str:
+    return identify_tokens(config.data)
+
+
+def check(config: NsaConfig) -> list[Problem]:
+    """Contradictions that types alone cannot see."""
+    model = config.model
+    geometry = (model.window, model.selection_block) if is_sparse(config)[0] else (None, None)
+    return [*_check_heads(model), *_check_pattern(model), *check_data(config.data, *geometry)]
+
+
+def _check_heads(model: Model) -> Iterator[Problem]:
+    if model.heads % model.groups:
+        fitting = [groups for groups in range(1, model.heads + 1) if model.heads % groups == 0]
+        nearest = min(fitting, key=lambda groups: abs(groups - model.groups))
+        yield Problem(
+            f"model.heads={model.heads} cannot be shared out among model.groups={model.groups} "
+            f"({model.heads} = {model.heads // model.groups} × {model.groups} + {model.heads % model.groups})",
+            "model.heads and model.groups",
+            f"set model.groups={nearest}, or model.heads={-(-model.heads // model.groups) * model.groups}",
+        )
+    if model.head_width % 2:
+        what = f"model.head_width={model.head_width} is odd: RoPE turns coordinates in pairs"
+        yield Problem(what, "model.head_width", f"set model.head_width={model.head_width + 1}")
+    if model.sparse_path == "fast" and model.head_width not in (64, 128):
+        what = f"model.head_width={model.head_width} with model.sparse_path=fast, whose kernels take 64 and 128"
+        yield Problem(
+            what, "model.head_width and model.sparse_path", "set model.head_width=64, or model.sparse_path=auto"
+        )
+    if model.sparse_path == "fast" and model.heads > 16 * model.groups:
+        what = f"{model.heads} heads in {model.groups} groups with model.sparse_path=fast, whose kernels take 16 per group at most"
+        do = f"set model.groups={-(-model.heads // 16)} or more, or model.sparse_path=auto"
+        yield Problem(what, "model.heads, model.groups and model.sparse_path", do)
+
+
+def _check_pattern(model: Model) -> Iterator[Problem]:
+    for name in ("block", "selection_block"):
+        size = getattr(model, name)
+        if size % model.stride:
+            yield Problem(
+                f"model.{name}={size} is no multiple of model.stride={model.stride}, in which blocks are laid over each other",
+                f"model.{name} and model.stride",
+                f"set model.{name}={-(-size // model.stride) * model.stride}, or another model.stride",
+            )
+    if model.selection_block < model.block:
+        what = f"model.selection_block={model.selection_block} is smaller than model.block={model.block}, whose scores it sums up"
+        do = f"set model.selection_block={model.block}"
+        yield Problem(what, "model.selection_block and model.block", do)
+    if model.selected < FORCED:
+        what = f"model.selected={model.selected} has no room for the {FORCED} blocks that are always looked at"
+        yield Problem(what, "model.selected", f"set model.selected={FORCED} or more")
+
+
+def find_idle(config: NsaConfig, given: Collection[str]) -> Iterator[tuple[str, str]]:
+    """What was given and changes nothing, with the reason."""
+    return ((name, reason) for name, reason in _list_idle(config) if name in given)
+
+
+def _list_idle(config: NsaConfig) -> Iterator[tuple[str, str]]:
+    yield from find_idle_data(config.data)
+    if config.model.sparse != "auto":
+        yield "model.break_even", f"model.sparse={config.model.sparse}"
+    if is_sparse(config)[0]:
+        yield "attention.impl", "sparse attention has stages of its own: model.sparse_path"
+    else:
+        for name in ("sparse_path", "gate", "block", "stride", "selection_block", "selected", "window"):
+            yield f"model.{name}", "attention is dense"
+
+
+RECIPE = Recipe(
+    name="nsa", schema=NsaConfig, build=build, identify_data=identify_data, check=check, find_idle=find_idle
+)

@@ -1,0 +1,89 @@
+"""What the kernels have to know about the documents of a batch, worked out once for all layers, in 32 bits.
+
+frame = lay_out(build_frame(positions_BT, pattern, head_width, dtype), pattern)
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from paceline.recipes.nsa.pattern import Frame, Pattern
+from paceline.recipes.nsa.range_attention import Stretch, build_stretch
+
+
+@dataclass(frozen=True)
+class FastFrame(Frame):
+    """A frame, and what follows from it."""
+
+    compressed: Stretch
+    """the slots that a query sees"""
+    window: Stretch
+    """the tokens in its window"""
+    owner_BT: Tensor
+    """the first token of the selection block that a token lies in"""
+    block_low_BT: Tensor
+    """selection blocks counted through the row: the first of the query's document"""
+    block_high_BT: Tensor
+    """and the one after the query's own"""
+    block_slot_BT: Tensor
+    """of the row's blocks, as many as there are: the slot that begins where the block does, whether it is one or not"""
+    cover_BTc: Tensor
+    """the compressed blocks that a token lies in, as indices into (slots × tokens of a block); -1 for none"""
+
+
+def lay_out(frame: Frame, pattern: Pattern) -> FastFrame:
+    """Nothing here waits for the device."""
+    length, num_slots = frame.positions_BT.shape[1], frame.ends_BN.shape[1]
+    index_T = torch.arange(length, device=frame.positions_BT.device)
+    starts, positions = frame.starts_BT, frame.positions_BT
+    seen = _narrow(index_T + 1).expand_as(starts).contiguous()
+    begins = (positions % pattern.selection_block == 0).long()
+    high = begins.cumsum(1)
+    low = high.gather(1, starts) - 1
+    # Block x of the row begins at the first token at which x + 1 of them have begun.
+    block_T = torch.arange(1, length + 1, device=index_T.device).expand_as(high).contiguous()
+    block_start = torch.searchsorted(high, block_T).clamp_(max=length - 1)
+    slot = frame.first_BT.gather(1, block_start) + positions.gather(1, block_start) // pattern.stride
+    return FastFrame(
+        positions,
+        starts,
+        frame.ends_BN,
+        frame.first_BT,
+        frame.seen_BT,
+        frame.rotation,
+        frame.block_rotation,
+        build_stretch(_narrow(frame.first_BT), _narrow(frame.seen_BT), num_slots),
+        build_stretch(_narrow(torch.maximum(starts, index_T - pattern.window + 1)), seen, length),
+        _narrow(index_T - positions % pattern.selection_block),
+        _narrow(low),
+        _narrow(high),
+        _narrow(slot),
+        _find_cover(frame, pattern),
+    )
+
+
+def _find_cover(frame: Frame, pattern: Pattern) -> Tensor:
+    """A token lies in at most l / d blocks; they are blocks only if they end in its document."""
+    length, num_slots = frame.positions_BT.shape[1], frame.ends_BN.shape[1]
+    places = []
+    for back in range(pattern.block // pattern.stride):
+        number = frame.positions_BT // pattern.stride - back
+        slot = (frame.first_BT + number).clamp(0, num_slots - 1)
+        end = frame.starts_BT + number * pattern.stride + pattern.block - 1
+        is_block = (number >= 0) & (frame.ends_BN.gather(1, slot) == end) & (end < length)
+        inside = frame.positions_BT - number * pattern.stride
+        places.append(torch.where(is_block, slot * pattern.block + inside, -1))
+    return torch.stack(places, dim=-1)
+
+
+def _narrow(index: Tensor) -> Tensor:
+    return index.int().contiguous()
+
+
+def fast(frame: Frame) -> FastFrame:
+    """The frame that `lay_out` made."""
+    assert isinstance(frame, FastFrame)
+    return frame

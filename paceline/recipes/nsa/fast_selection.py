@@ -1,0 +1,78 @@
+"""Which selection blocks a query looks at, on the GPU: scores by a kernel for some thousands of queries at a time, so that memory stays
+linear in length, and the highest of them by one sort of whole numbers that has no ties.
+
+blocks_BTGn = select(query_BTHD, keys_BNGD, logsum_BHT, frame, pattern)    # as selection.py chooses them
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from paceline.recipes.nsa.fast_frame import FastFrame, fast
+from paceline.recipes.nsa.pattern import Frame, Pattern
+from paceline.recipes.nsa.range_attention import LOG2_E, precision_of
+
+_MOST_SCORES = 2**25
+"""of a chunk: 128 MiB"""
+
+
+def select(query_BTHD: Tensor, keys_BNGD: Tensor, logsum_BHT: Tensor, frame: Frame, pattern: Pattern) -> Tensor:
+    """(B, T, G, n): numbers of the blocks in the query's document, rising; -1 behind them where there are fewer."""
+    rows, length = query_BTHD.shape[:2]
+    num_selection = pattern.num_selection(length)
+    at_once = max(64, _MOST_SCORES // (rows * keys_BNGD.shape[2] * num_selection))
+    query, keys = query_BTHD.contiguous(), keys_BNGD.contiguous()
+    return torch.cat(
+        [
+            _choose(
+                _score(query, keys, logsum_BHT, fast(frame), pattern, begin, min(at_once, length - begin)),
+                frame.positions_BT[:, begin : begin + at_once],
+                pattern,
+            )
+            for begin in range(0, length, at_once)
+        ],
+        dim=1,
+    )
+
+
+def _score(
+    query: Tensor, keys: Tensor, logsum: Tensor, frame: FastFrame, pattern: Pattern, begin: int, count: int
+) -> Tensor:
+    """(B, G, Q, J): the score of each block; what lies after a query is left at 0, and nobody chooses it."""
+    from paceline.recipes.nsa.score_kernels import score_kernel
+
+    rows, length, heads, width = query.shape
+    num_slots, groups = keys.shape[1:3]
+    num_selection = pattern.num_selection(length)
+    scores = query.new_zeros((rows, groups, count, num_selection), dtype=torch.float32)
+    is_wide = query.dtype == torch.float32
+    tile = 32 if is_wide else 64
+    score_kernel[(-(-count // tile), rows * groups)](
+        query, keys, logsum, frame.compressed.low, frame.compressed.high, frame.block_low_BT, frame.block_high_BT,
+        frame.block_slot_BT, scores, begin, length, num_slots, count, num_selection, LOG2_E / math.sqrt(width),
+        H=heads, G=groups, D=width, PER_BLOCK=pattern.block // pattern.stride,
+        PER_SELECTION=pattern.selection_block // pattern.stride, BM=tile, BJ=32, PRECISION=precision_of(query.dtype),
+        num_warps=4,
+    )  # fmt: skip
+    return scores
+
+
+def _choose(scores_BGQJ: Tensor, positions_BQ: Tensor, pattern: Pattern) -> Tensor:
+    """Forced blocks first, then the highest scores, of equal ones the lower number: as one number each, so that no two are equal.
+
+    A score is not negative, so that its bits, read as a whole number, have its order; below them comes the block's number, backwards.
+    """
+    num_selection = scores_BGQJ.shape[-1]
+    number_J = torch.arange(num_selection, device=scores_BGQJ.device)
+    own_BQ1 = (positions_BQ // pattern.selection_block)[..., None]
+    is_forced_BQJ = (number_J < pattern.initial) | (number_J > own_BQ1 - pattern.local)
+    bits = scores_BGQJ.masked_fill_(is_forced_BQJ[:, None], math.inf).view(torch.int32).long()
+    ranked = ((bits << 32) | (num_selection - number_J)).masked_fill_((number_J > own_BQ1)[:, None], -1)
+    order = ranked.topk(min(pattern.selected, num_selection), dim=-1, sorted=False).indices
+    order = order.masked_fill_(order > own_BQ1[:, None], num_selection).sort(dim=-1).values
+    blocks = order.masked_fill_(order == num_selection, -1).transpose(1, 2)
+    return F.pad(blocks, (0, pattern.selected - blocks.shape[-1]), value=-1).contiguous()

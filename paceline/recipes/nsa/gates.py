@@ -1,0 +1,57 @@
+"""How much each head listens to each branch: a gate per token, head and branch, and what it is worth knowing about them.
+
+    gates_BTH3 = Gates(width, heads, "sigmoid")(hidden_BTW)      compressed, selected, window
+
+sigmoid, as in the paper: each branch by itself, from 0 to 1. softmax: they share out 1. Both begin evenly.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+import torch
+from torch import Tensor, nn
+
+from paceline.engine.seen import Seen
+
+BRANCHES = ("compressed", "selected", "window")
+_KEPT = 1024
+_COLLAPSED = 0.95
+"""a head that gives one branch this share of its gates, on average, has given up the others"""
+
+
+class Gates(nn.Module):
+    def __init__(self, width: int, heads: int, kind: str) -> None:
+        super().__init__()
+        self._heads = heads
+        self._kind = kind
+        self.project = nn.Linear(width, heads * len(BRANCHES))
+        self._seen = Seen(empty=1 / len(BRANCHES))
+
+    def forward(self, hidden_BTW: Tensor) -> Tensor:
+        logits = self.project(hidden_BTW).unflatten(-1, (self._heads, len(BRANCHES)))
+        gates_BTH3: Tensor = logits.sigmoid() if self._kind == "sigmoid" else logits.softmax(-1).to(logits.dtype)
+        if self.training:
+            tokens = gates_BTH3.detach().flatten(0, 1)
+            self._seen.keep(tokens[:: max(1, len(tokens) // _KEPT)].float())
+        return gates_BTH3
+
+    def read_shares(self) -> Tensor | None:
+        """(K, H, 3): what share of a head's gates each branch had, for some tokens of the last training forward; None before it."""
+        gates_KH3 = self._seen.read()
+        return None if gates_KH3 is None else gates_KH3 / gates_KH3.sum(-1, keepdim=True).clamp(min=1e-12)
+
+
+def summarise(layers: Iterable[Gates]) -> dict[str, float]:
+    """Entropy (1: all branches alike), share of each branch, share of collapsed heads, over all layers; empty before the first forward."""
+    shares = [share for gates in layers if (share := gates.read_shares()) is not None]
+    if not shares:
+        return {}
+    shares_LKH3 = torch.stack(shares)
+    entropy = -(shares_LKH3 * shares_LKH3.clamp(min=1e-12).log()).sum(-1).mean() / math.log(len(BRANCHES))
+    of_branches = shares_LKH3.mean((0, 1, 2))
+    collapsed = (shares_LKH3.mean(1).amax(-1) > _COLLAPSED).float().mean()
+    values = torch.cat([torch.stack([entropy, collapsed]), of_branches]).tolist()
+    names = ("gate_entropy", "gate_collapsed", *(f"gate_{branch}" for branch in BRANCHES))
+    return dict(zip(names, values, strict=True))

@@ -1,0 +1,89 @@
+"""From hidden states to losses, some tokens at once and together with the gradients: the logits of all tokens never exist at the same time.
+
+    total = sum_losses(hidden_TW, weights_VW, labels_T)              a scalar in fp32, summed over the labels
+    losses_T, is_right_T = score_tokens(hidden_TW, weights_VW, labels_T)      for an evaluation
+
+Products run in the autocast's type, the softmax in fp32. Gradients are computed with the losses, so that backward only scales them and
+nothing is computed twice. How many tokens make a part follows from shapes alone.
+
+Shapes: T tokens, C tokens of a part, W width, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+NO_LABEL = -100
+MOST_LOGITS = 2**25
+"""of a part: 128 MiB in fp32"""
+
+
+def sum_losses(hidden_TW: Tensor, weights_VW: Tensor, labels_T: Tensor) -> Tensor:
+    device = hidden_TW.device.type
+    dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else hidden_TW.dtype
+    if not torch.is_grad_enabled():
+        hidden_TW, weights_VW = hidden_TW.detach(), weights_VW.detach()
+    total: Tensor = _SummedLosses.apply(hidden_TW, weights_VW, labels_T, dtype)  # type: ignore[no-untyped-call]
+    return total
+
+
+def score_tokens(hidden_TW: Tensor, weights_VW: Tensor, labels_T: Tensor) -> tuple[Tensor, Tensor]:
+    """(loss, whether the label is the likeliest token) of each token, 0 and false where it has no label; without gradients."""
+    losses, are_right = [], []
+    with torch.no_grad():
+        for part in split_tokens(len(hidden_TW), len(weights_VW)):
+            logits = _widened(hidden_TW[part] @ weights_VW.to(hidden_TW.dtype).T)
+            labels = labels_T[part]
+            has_label = labels != NO_LABEL
+            of_label = logits.gather(1, labels.clamp(min=0)[:, None])[:, 0]
+            losses.append((logits.logsumexp(1) - of_label).masked_fill(~has_label, 0.0))
+            are_right.append((logits.argmax(1) == labels) & has_label)
+    return torch.cat(losses), torch.cat(are_right)
+
+
+def split_tokens(num_tokens: int, vocabulary: int) -> list[slice]:
+    at_once = max(1, MOST_LOGITS // vocabulary)
+    return [slice(start, min(start + at_once, num_tokens)) for start in range(0, num_tokens, at_once)]
+
+
+class _SummedLosses(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, hidden_TW: Tensor, weights_VW: Tensor, labels_T: Tensor, dtype: torch.dtype) -> Tensor:
+        total = _widened(hidden_TW.new_zeros(()))
+        needs_gradient = any(ctx.needs_input_grad)
+        grad_hidden = torch.empty_like(hidden_TW, dtype=total.dtype) if needs_gradient else None
+        grad_weights = torch.zeros_like(weights_VW) if needs_gradient else None
+        narrow_weights = weights_VW.to(dtype)
+        with torch.autocast(hidden_TW.device.type, enabled=False):
+            for part in split_tokens(len(hidden_TW), len(weights_VW)):
+                hidden, labels = hidden_TW[part].to(dtype), labels_T[part]
+                logits = _widened(hidden @ narrow_weights.T)
+                has_label, targets = labels != NO_LABEL, labels.clamp(min=0)[:, None]
+                logsum = logits.logsumexp(1, keepdim=True)
+                losses = (logsum - logits.gather(1, targets))[:, 0]
+                total = total + losses.masked_fill(~has_label, 0.0).sum()
+                if grad_hidden is not None and grad_weights is not None:
+                    # softmax - 1 at the label, in the memory of the logits.
+                    grads = logits.sub_(logsum).exp_()
+                    grads.scatter_add_(1, targets, torch.full_like(losses, -1.0)[:, None])
+                    grads = grads.masked_fill_(~has_label[:, None], 0.0).to(dtype)
+                    grad_hidden[part] = grads @ narrow_weights
+                    grad_weights += grads.T @ hidden
+        ctx.save_for_backward(grad_hidden, grad_weights)
+        ctx.dtype = hidden_TW.dtype
+        return total
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad_total: Tensor) -> tuple[Tensor, Tensor, None, None]:
+        grad_hidden, grad_weights = ctx.saved_tensors
+        # Rounded after the product, which may hold the factor that saves fp16 from underflow.
+        return (grad_hidden * grad_total).to(ctx.dtype), grad_weights * grad_total, None, None
+
+
+def _widened(numbers: Tensor) -> Tensor:
+    return numbers if numbers.dtype == torch.float64 else numbers.float()

@@ -1,0 +1,61 @@
+"""Which stages compute sparse attention on a device, and why.
+
+    choose_path("auto", "cpu", model, "warn")      -> Path("torch", "no GPU")
+    build_stages("torch")                          -> the stages of torch_path.py
+
+What cannot be served is refused with the reason: `fast` always, `auto` where attention.fallback=error asks for kernels or nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from importlib.util import find_spec
+
+from paceline.errors import ConfigError
+from paceline.recipes.nsa.config import Model
+from paceline.recipes.nsa.fast_path import FAST
+from paceline.recipes.nsa.stages import Stages
+from paceline.recipes.nsa.torch_path import TORCH
+
+
+@dataclass(frozen=True)
+class Path:
+    name: str
+    """fast, torch or reference"""
+    reason: str
+
+
+def choose_path(requested: str, device_type: str, model: Model, fallback: str) -> Path:
+    """ConfigError where the request cannot be served."""
+    if requested in ("torch", "reference"):
+        return Path(requested, "as requested")
+    refusal = fast_refusal(device_type, model)
+    if not refusal:
+        return Path("fast", "as requested" if requested == "fast" else "kernels for this GPU and these sizes")
+    do = "set model.sparse_path=torch, or auto"
+    if requested == "fast":
+        raise ConfigError(f"model.sparse_path=fast cannot be served here: {refusal}", "model.sparse_path", do)
+    if device_type == "cuda" and fallback == "error":
+        what = f"model.sparse_path=auto finds no kernels here: {refusal}"
+        raise ConfigError(what, "model.sparse_path and attention.fallback=error", "set model.sparse_path=torch")
+    return Path("torch", refusal)
+
+
+def fast_refusal(device_type: str, model: Model) -> str:
+    """Why the fast path cannot compute this model on this kind of device; empty where it can."""
+    if device_type != "cuda":
+        return "its kernels are for GPUs, and there is none here"
+    if model.head_width not in (64, 128):
+        return f"its kernels take heads 64 or 128 wide, not {model.head_width}"
+    if model.heads > 16 * model.groups:
+        return f"its kernels take up to 16 heads per group, not {model.heads // model.groups}"
+    if model.selection_block not in (16, 32, 64, 128):
+        return f"its kernels take selection blocks of 16, 32, 64 or 128 tokens, not {model.selection_block}"
+    if find_spec("triton") is None:
+        return "its kernels need Triton, which is not installed"
+    return ""
+
+
+def build_stages(path: str) -> Stages | None:
+    """None: the reference, which has none."""
+    return {"fast": FAST, "torch": TORCH, "reference": None}[path]

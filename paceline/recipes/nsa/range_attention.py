@@ -1,0 +1,105 @@
+"""Attention in which a query sees one stretch of keys: the window, the compressed branch, or a whole document; on the GPU, with memory
+linear in length.
+
+out, lse = attend_range(q, k, v, stretch)    # q (B, T, H, D), k and v (B, S, G, D)
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+LOG2_E = math.log2(math.e)
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """Which keys a query sees, and which queries see a key; both ends never go back along a row. All int32, on the device."""
+
+    low: torch.Tensor
+    """(B, T): the first key that query t sees"""
+    high: torch.Tensor
+    """(B, T): the key after the last one; not above `low`: none"""
+    since: torch.Tensor
+    """(B, S): the first query that may see key s"""
+    until: torch.Tensor
+    """(B, S): the query after the last one"""
+
+
+def build_stretch(low: torch.Tensor, high: torch.Tensor, num_keys: int) -> Stretch:
+    """With the queries of each key, found without asking the device."""
+    keys = torch.arange(num_keys, dtype=low.dtype, device=low.device).expand(low.shape[0], -1).contiguous()
+    # high[t] > s from `since` on, low[t] > s from `until` on.
+    since = torch.searchsorted(high, keys, right=True, out_int32=True)
+    until = torch.searchsorted(low, keys, right=True, out_int32=True)
+    return Stretch(low, high, since, until)
+
+
+def attend_range(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, stretch: Stretch
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """What each query reads, 0 where it sees nothing, and the logarithm of its softmax's denominator (B, H, T), in base 2; +inf there."""
+    out, lse = _Range.apply(q, k, v, stretch)  # type: ignore[no-untyped-call]
+    return out, lse
+
+
+class _Range(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, stretch: Stretch) -> Any:
+        from paceline.recipes.nsa.range_kernels import forward_kernel
+
+        q, k, v = q.contiguous(), k.contiguous(), v.contiguous()
+        B, T, H, D = q.shape
+        S, G = k.shape[1:3]
+        out = torch.empty_like(q)
+        lse = q.new_empty((B, H, T), dtype=torch.float32)
+        tile = _tile(D, q.dtype)
+        forward_kernel[(-(-T // tile["BM"]), B * H)](
+            q, k, v, stretch.low, stretch.high, out, lse, T, S, LOG2_E / math.sqrt(D), H=H, G=G, D=D, **tile
+        )  # fmt: skip
+        ctx.save_for_backward(q, k, v, out, lse)
+        ctx.stretch = stretch
+        ctx.mark_non_differentiable(lse)
+        return out, lse
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor, _: torch.Tensor) -> Any:
+        from paceline.recipes.nsa.range_kernels import key_gradient_kernel, query_gradient_kernel
+
+        q, k, v, out, lse = ctx.saved_tensors
+        stretch: Stretch = ctx.stretch
+        grad = grad.contiguous()
+        B, T, H, D = q.shape
+        S, G = k.shape[1:3]
+        delta = sum_products(out, grad)
+        dq, dk, dv = torch.empty_like(q), torch.empty_like(k), torch.empty_like(v)
+        tile = _tile(D, q.dtype)
+        factor = 1 / math.sqrt(D)
+        query_gradient_kernel[(-(-T // tile["BM"]), B * H)](
+            q, k, v, stretch.low, stretch.high, lse, delta, grad, dq, T, S, factor * LOG2_E, factor, H=H, G=G, D=D, **tile
+        )  # fmt: skip
+        key_gradient_kernel[(-(-S // tile["BN"]), B * G)](
+            q, k, v, stretch.low, stretch.high, stretch.since, stretch.until, lse, delta, grad, dk, dv, T, S,
+            factor * LOG2_E, factor, H=H, G=G, D=D, **tile,
+        )  # fmt: skip
+        return dq, dk, dv, None
+
+
+def sum_products(out: torch.Tensor, grad: torch.Tensor) -> torch.Tensor:
+    """Σ out · grad over the width, (B, H, T) in fp32: what softmax takes off every score's gradient."""
+    return torch.einsum("bthd,bthd->bht", out.float(), grad.float()).contiguous()
+
+
+def precision_of(dtype: torch.dtype) -> str:
+    """How the tensor cores multiply: fp32 as it is, not rounded to 10 bits."""
+    return "ieee" if dtype == torch.float32 else "tf32"
+
+
+def _tile(width: int, dtype: torch.dtype) -> dict[str, Any]:
+    if dtype == torch.float32:
+        return {"BM": 32, "BN": 32, "PRECISION": precision_of(dtype), "num_warps": 4, "num_stages": 1}
+    rows = 128 if width <= 64 else 64
+    return {"BM": rows, "BN": 64, "PRECISION": precision_of(dtype), "num_warps": 4, "num_stages": 2}

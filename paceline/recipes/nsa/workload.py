@@ -1,0 +1,177 @@
+"""The nsa recipe as the engine sees it: data, model, loss, metrics of one configuration."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from paceline.errors import UsageError
+from paceline.recipes.nsa.attention import Shape
+from paceline.recipes.nsa.batch import TokenBatch
+from paceline.recipes.nsa.block import swiglu_width
+from paceline.recipes.nsa.config import NsaConfig, is_sparse
+from paceline.recipes.nsa.flops import count_flops
+from paceline.recipes.nsa.gates import BRANCHES
+from paceline.recipes.nsa.model import LanguageModel
+from paceline.recipes.nsa.paths import Path, build_stages, choose_path
+from paceline.recipes.nsa.pattern import Pattern
+from paceline.recipes.nsa.samples import TokenSamples, load_samples
+from paceline.recipes.nsa.sampling import write_text
+from paceline.workload import AttentionCall, Choice, Objective, Sampled, Setting, Workload
+
+
+class NsaWorkload(Workload):
+    """Implements `paceline.workload.Workload`, `Attends` and `Chooses`."""
+
+    objective = Objective("loss", "min")
+    metric_names = ("loss", "perplexity", "accuracy")
+    unit = "tokens"
+    splits: Sequence[str] = ("validation",)
+    has_static_shapes = True
+
+    def __init__(self, config: NsaConfig) -> None:
+        self._config = config
+        self._data = load_samples(config.data)
+        self._is_sparse, self._why = is_sparse(config)
+        # What is drawn is one document per sample; what is cut from text is many, and padding besides.
+        self._is_packed = config.data.source in ("text", "shards")
+
+    def build_model(self, setting: Setting) -> LanguageModel:
+        config, model = self._config, self._config.model
+        path = self._choose_path(setting.device.type)
+        return LanguageModel(
+            self._data.vocabulary,
+            model.layers,
+            build_shape(config),
+            model.feed_forward or swiglu_width(model.width),
+            stages=None if path is None else build_stages(path.name),
+            kernel=None if self._is_sparse else setting.attention,
+            is_packed=self._is_packed,
+            is_marked=config.telemetry.nvtx and setting.device.type == "cuda",
+        )
+
+    def choices(self, setting: Setting) -> Sequence[Choice]:
+        """Whether attention is sparse, and what computes each branch of it."""
+        model = self._config.model
+        chosen = [Choice("model.sparse", model.sparse, "sparse" if self._is_sparse else "dense", self._why)]
+        path = self._choose_path(setting.device.type)
+        if path is not None:
+            chosen.append(Choice("model.sparse_path", model.sparse_path, path.name, path.reason))
+            for stage in ("compress", BRANCHES[0], "select", *BRANCHES[1:]):
+                chosen.append(Choice(f"attention.{stage}", model.sparse_path, path.name, path.reason))
+        return chosen
+
+    def train_set(self) -> TokenSamples:
+        return self._data.train
+
+    def evaluation_set(self, split: str) -> TokenSamples:
+        return self._data.validation
+
+    def loss(self, model: torch.nn.Module, batch: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
+        """Summed over all labels; each weighs 1."""
+        return model(batch), TokenBatch.of(batch).num_labels
+
+    def attention_calls(self, device_type: str, micro_batch: int, block: int) -> Sequence[AttentionCall]:
+        """Of the dense twin the one there is, of sparse attention one per branch; every block of the model has the same."""
+        config, model = self._config, self._config.model
+        length = config.data.length
+        rows = {
+            "training": min(micro_batch, len(self._data.train)),
+            "evaluation": min(block, len(self._data.validation)),
+        }
+        keys = {"": length}
+        if self._is_sparse:
+            pattern = build_shape(config).pattern
+            reach = min(length, pattern.selected * pattern.selection_block)
+            keys = dict(zip(BRANCHES, (pattern.num_slots(length), reach, min(length, pattern.window)), strict=True))
+        has_mask = self._is_sparse or self._is_packed
+        why = "model.sparse: the branches of sparse attention have stages of their own (model.sparse_path)"
+        return [
+            AttentionCall(
+                phase,
+                count,
+                model.heads,
+                queries=length,
+                keys=num_keys,
+                width=model.head_width,
+                is_causal=not has_mask,
+                mask="boolean" if has_mask else "none",
+                kernels=("eager",) if self._is_sparse else ("eager", "sdpa", "flex"),
+                why=why if self._is_sparse else "",
+            )
+            for phase, count in rows.items()
+            for num_keys in keys.values()
+        ]
+
+    def units(self, ids: Sequence[int]) -> int:
+        return self._data.train.num_tokens(ids)
+
+    def predict(self, model: torch.nn.Module, batch: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+        """Per sample: the sum of its losses, its labels, and those that were the likeliest token."""
+        assert isinstance(model, LanguageModel)
+        losses_BT, is_right_BT = model.score(batch)
+        is_labelled_BT = TokenBatch.of(batch).is_labelled
+        # In float64: the sum of a long row must not depend on how a device adds.
+        return {"loss": losses_BT.double().sum(1), "labels": is_labelled_BT.sum(1), "right": is_right_BT.sum(1)}
+
+    def metrics(self, split: str, outputs: Mapping[str, np.ndarray[Any, Any]]) -> Mapping[str, float]:
+        num_labels = max(1, int(outputs["labels"].sum()))
+        loss = float(outputs["loss"].sum()) / num_labels
+        right = float(outputs["right"].sum()) / num_labels
+        return {"loss": loss, "perplexity": math.exp(min(loss, 700.0)), "accuracy": right}
+
+    def baseline(self, split: str, num_samples: int) -> tuple[str, Mapping[str, float]]:
+        vocabulary = self._data.vocabulary
+        values = {"loss": math.log(vocabulary), "perplexity": float(vocabulary), "accuracy": 1 / vocabulary}
+        return "every token alike", values
+
+    def observe(self, model: torch.nn.Module) -> Mapping[str, float]:
+        assert isinstance(model, LanguageModel)
+        return model.observe()
+
+    def sample(
+        self, model: torch.nn.Module, prompt: str, *, tokens: int, temperature: float, top: int | None, seed: int
+    ) -> Sampled:
+        assert isinstance(model, LanguageModel)
+        tokenizer, data = self._data.tokenizer, self._config.data
+        if tokenizer is None:
+            what = f"a model trained on data.source={data.source} knows no text"
+            raise UsageError(what, "data.source", "train on data.source=text or shards")
+        return write_text(model, tokenizer, data.length, prompt, tokens, temperature, top, seed)
+
+    def step_flops(self, num_units: int) -> float | None:
+        return num_units * self._flops_per_token
+
+    def details(self) -> Mapping[str, Any]:
+        attention = f"{'sparse' if self._is_sparse else 'dense'} ({self._why})"
+        return {**self._data.details, "attention": attention}
+
+    @cached_property
+    def _flops_per_token(self) -> float:
+        config = self._config
+        return count_flops(
+            config.model,
+            self._data.vocabulary,
+            config.data.length,
+            sparse=self._is_sparse,
+            is_packed=self._is_packed,
+        )
+
+    def _choose_path(self, device_type: str) -> Path | None:
+        if not self._is_sparse:
+            return None
+        model = self._config.model
+        return choose_path(model.sparse_path, device_type, model, self._config.attention.fallback)
+
+
+def build_shape(config: NsaConfig) -> Shape:
+    """The sizes of every layer's attention."""
+    model = config.model
+    pattern = Pattern(model.block, model.stride, model.selection_block, model.selected, model.window)
+    return Shape(model.width, model.heads, model.groups, model.head_width, pattern, model.gate)

@@ -1,0 +1,62 @@
+"""`paceline bench parity`: it finds what is wrong, and says so with its exit code."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+
+from paceline.bench import parity
+from paceline.cli import asking
+from paceline.cli.main import run_command
+from paceline.recipes.nsa.torch_path import TORCH, attend_window
+
+CASE = "group 1, packed"
+
+
+@pytest.fixture(autouse=True)
+def _one_thread() -> Iterator[None]:
+    """As the bench has it while it compares."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+def compare(case: str = CASE) -> list[dict[str, Any]]:
+    return parity.compare_case(case, ["torch"], torch.device("cpu"), seed=0)
+
+
+def test_what_is_right_passes() -> None:
+    assert [(row["path"], row["precision"], row["ok"]) for row in compare()] == [
+        ("torch", "fp64", True),
+        ("torch", "fp32", True),
+        ("torch", "bf16", True),
+    ]
+    assert [row["path"] for row in compare("one token")][-1] == "decode"
+
+
+def test_a_window_that_is_one_too_wide_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    def too_wide(query, keys, values, frame, pattern):
+        return attend_window(query, keys, values, frame, replace(pattern, window=pattern.window + 1))
+
+    monkeypatch.setattr(parity, "build_stages", lambda path: replace(TORCH, attend_window=too_wide))
+    assert not any(row["ok"] for row in compare())
+
+
+@pytest.mark.parametrize("ok", [True, False])
+def test_the_command(ok: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    row = {"case": "a", "path": "torch", "precision": "fp32", "worst": "hidden", "error": 3e-6, "limit": 1e-5, "ok": ok}
+    times = {"torch": {"forward_ms": 1.0, "backward_ms": 2.0, "total_ms": 3.0}}
+    answer = {"device": "cpu", "torch": "2", "fast": "no GPU", "rows": [row], "length": 8, "times": times, "ok": ok}
+    monkeypatch.setattr(asking, "ask_worker", lambda arguments: answer)
+    assert run_command(["bench", "parity"]) == (0 if ok else 6)
+    shown = capsys.readouterr()
+    assert "3.0e-06" in shown.out
+    assert ok or "torch in fp32, a" in shown.err
+    run_command(["bench", "parity", "--json"])
+    assert json.loads(capsys.readouterr().out)["rows"] == [row]

@@ -1,0 +1,185 @@
+"""Native sparse attention by kernels: outputs and all gradients against the reference in float64, with the selected blocks given; what is
+selected, what must not be seen, the same bits again; and a training through the command."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+from paceline.recipes.nsa import fast_path, reference, torch_path
+from paceline.recipes.nsa.attention import SparseAttention
+from paceline.recipes.nsa.pattern import Pattern
+from tests.recipes.nsa.attentions import build, frame_of, make_hidden, make_positions, relative_error, sizes_of
+
+pytestmark = [pytest.mark.gpu, pytest.mark.timeout(400)]
+
+LIMITS = {torch.float32: 1e-5, torch.bfloat16: 2e-2}
+SMALL = Pattern(block=16, stride=8, selection_block=16, selected=4, window=24)
+PAPER = Pattern()
+CASES = {
+    "one token": (2, 1, 64, PAPER, [(1,)]),
+    "shorter than a block": (4, 2, 64, PAPER, [(31,)]),
+    "group 1, packed": (2, 2, 64, SMALL, [(150, 1, 105), (3, 250, 3)]),
+    "group 2": (4, 2, 128, SMALL, [(201,)]),
+    "group 6, packed": (12, 2, 64, replace(PAPER, selected=4, window=100), [(333, 180)]),
+    "group 16": (16, 1, 64, SMALL, [(256,)]),
+    "4,096 tokens, packed": (6, 1, 64, PAPER, [(2501, 1, 1594)]),
+}
+"""heads, groups, width, sizes, rows of documents"""
+
+
+@pytest.fixture(autouse=True)
+def whole_numbers() -> None:
+    torch.backends.cuda.matmul.allow_tf32 = False
+
+
+def build_fast(heads: int, groups: int, width: int, pattern: Pattern) -> SparseAttention:
+    return build(heads, groups, width, pattern, stages=fast_path.FAST).cuda()
+
+
+def by_reference(attention: SparseAttention, hidden: Tensor, positions: Tensor, upstream: Tensor):
+    """Output, blocks and gradients in float64."""
+    hidden = hidden.clone().requires_grad_()
+    starts = (torch.arange(positions.shape[1]) - positions.cpu()).tolist()
+    weights = dict(attention.named_parameters())
+    rows = [reference.attend(row, weights, starts[b], sizes_of(attention)) for b, row in enumerate(hidden)]
+    mixed, blocks = (torch.stack(parts) for parts in zip(*rows, strict=True))
+    gradients = torch.autograd.grad(mixed, [hidden, *weights.values()], upstream, allow_unused=True)
+    return mixed.detach(), blocks, dict(zip(["hidden", *weights], gradients, strict=True))
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_outputs_and_all_gradients(name: str) -> None:
+    heads, groups, width, pattern, rows = CASES[name]
+    positions = make_positions(*rows).cuda()
+    attention = build_fast(heads, groups, width, pattern)
+    hidden, upstream = make_hidden(positions).cuda(), make_hidden(positions, seed=2).cuda()
+    expected, blocks, gradients = by_reference(attention, hidden, positions, upstream)
+    attention = attention.float()
+    for dtype, limit in LIMITS.items():
+        attention.zero_grad()
+        given = hidden.float().requires_grad_()
+        with torch.autocast("cuda", torch.bfloat16, enabled=dtype == torch.bfloat16):
+            found = attention(given, frame_of(positions, attention, torch.float32), blocks_BTGn=blocks)
+        found.backward(upstream.to(found.dtype))
+        errors = {"output": relative_error(found, expected)}
+        for weight, parameter in [("hidden", given), *attention.named_parameters()]:
+            exact = gradients[weight]
+            whole = gradients["project_out.weight"].norm().item()
+            if exact is None or exact.norm().item() < 1e-9 * whole:
+                # What a row so short cannot reach gets nothing, or what rounding leaves of nothing.
+                left = 0.0 if parameter.grad is None else parameter.grad.double().norm().item()
+                assert left <= limit * whole, weight
+            else:
+                errors[weight] = relative_error(parameter.grad, exact)
+        worst = max(errors, key=lambda weight: errors[weight])
+        print(f"{name} {dtype}: {worst} {errors[worst]:.1e}")
+        assert errors[worst] <= limit, (dtype, worst, errors[worst])
+
+
+def keys_and_queries(positions: Tensor, heads: int, groups: int, pattern: Pattern) -> tuple[Tensor, Tensor]:
+    slots = pattern.num_slots(positions.shape[1])
+    torch.manual_seed(5)
+    query = torch.randn(*positions.shape, heads, 64, device="cuda")
+    return query, torch.randn(len(positions), slots, groups, 64, device="cuda")
+
+
+@pytest.mark.parametrize("pattern", [PAPER, SMALL, replace(PAPER, selected=40)])
+def test_what_is_selected(pattern: Pattern, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As the plain path selects, in fp32; in several chunks the same; equal scores by the lower number."""
+    positions = make_positions((1500, 1, 547), (2000, 48)).cuda()
+    attention = build_fast(12, 2, 64, pattern)
+    frame = frame_of(positions, attention, torch.float32)
+    query, keys = keys_and_queries(positions, 12, 2, pattern)
+    logsum = fast_path.attend_compressed(query, keys, keys, frame)[1]
+    found = fast_path.select(query, keys, logsum, frame, pattern)
+    expected = torch_path.select(query, keys, logsum, frame, pattern)
+    # A difference is a near-tie: rare, and of one block.
+    differing = (found != expected).any(-1)
+    assert differing.float().mean() < 1e-3
+    monkeypatch.setattr("paceline.recipes.nsa.fast_selection._MOST_SCORES", 1)
+    assert torch.equal(found, fast_path.select(query, keys, logsum, frame, pattern))
+    alike = torch.zeros_like(keys)
+    logsum = fast_path.attend_compressed(query, alike, alike, frame)[1]
+    by_number = fast_path.select(query, alike, logsum, frame, pattern)
+    assert torch.equal(by_number, torch_path.select(query, alike, logsum, frame, pattern))
+
+
+def test_the_past_does_not_see_the_future_nor_a_neighbour_and_bits_repeat() -> None:
+    positions = make_positions((700, 324)).cuda()
+    attention = build_fast(12, 2, 64, PAPER).float()
+    hidden = make_hidden(positions).cuda().float()
+    frame = frame_of(positions, attention, torch.float32)
+
+    def run(given: Tensor) -> tuple[Tensor, list[Tensor]]:
+        attention.zero_grad()
+        with torch.autocast("cuda", torch.bfloat16):
+            mixed = attention(given, frame)
+        mixed.float().square().sum().backward()
+        return mixed.detach(), [parameter.grad.clone() for parameter in attention.parameters()]
+
+    before, gradients = run(hidden)
+    again, gradients_again = run(hidden)
+    assert torch.equal(before, again)
+    assert all(torch.equal(a, b) for a, b in zip(gradients, gradients_again, strict=True))
+    for cut in (1, 500, 699, 700, 900):
+        changed = hidden.clone()
+        changed[:, cut:] += 1.0
+        after, _ = run(changed)
+        assert torch.equal(after[:, :cut], before[:, :cut]), cut
+        assert not torch.equal(after[:, cut:], before[:, cut:])
+    changed = hidden.clone()
+    changed[:, :700] += 1.0
+    assert torch.equal(run(changed)[0][:, 700:], before[:, 700:])
+
+
+def test_memory_is_linear_in_length() -> None:
+    attention = build_fast(12, 2, 64, PAPER).float()
+    peaks = []
+    for length in (8192, 16384, 32768):
+        positions = make_positions((length,)).cuda()
+        hidden = make_hidden(positions).cuda().float().requires_grad_()
+        torch.cuda.synchronize()
+        torch.cuda.reset_peak_memory_stats()
+        before = torch.cuda.memory_allocated()
+        with torch.autocast("cuda", torch.bfloat16):
+            attention(hidden, frame_of(positions, attention, torch.float32)).sum().backward()
+        peaks.append(torch.cuda.max_memory_allocated() - before)
+    assert peaks[1] < 2.2 * peaks[0]
+    assert peaks[2] < 2.2 * peaks[1]
+
+
+def test_a_training_of_300_steps_through_the_command(tmp_path: Path) -> None:
+    argv = [
+        sys.executable,
+        "-m",
+        "paceline",
+        "train",
+        "nsa-125m",
+        "data.source=text",
+        "data.path=null",
+        "data.length=1024",
+    ]
+    argv += ["model.layers=4", "model.sparse=always", "attention.fallback=error", "train.global_batch=8"]
+    argv += [
+        "train.max_steps=300",
+        "train.schedule.warmup_steps=20",
+        "evaluate.every_steps=100",
+        "evaluate.max_samples=32",
+    ]
+    argv += ["--out", str(tmp_path / "run")]
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=380, env={**os.environ})
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    events = [json.loads(line) for line in (tmp_path / "run" / "events.jsonl").read_text().splitlines()]
+    chosen = {event["about"]: event["effective"] for event in events if event["kind"] == "choice"}
+    assert chosen["attention.selected"] == "fast", chosen
+    losses = [event["metrics"]["loss"] for event in events if event["kind"] == "evaluation"]
+    assert losses[-1] < 0.6 * losses[0], losses

@@ -1,0 +1,96 @@
+"""What an nsa configuration refuses, decides and leaves without effect."""
+
+from __future__ import annotations
+
+import pytest
+
+from paceline.config.contradictions import Facts
+from paceline.errors import ConfigError
+from paceline.recipes.job import load_job
+from paceline.recipes.nsa.config import Model, NsaConfig, is_sparse
+from paceline.recipes.nsa.fast_path import FAST
+from paceline.recipes.nsa.paths import build_stages, choose_path
+from paceline.recipes.nsa.torch_path import TORCH
+
+
+def load(*overrides: str) -> NsaConfig:
+    job = load_job("nsa", list(overrides), environ={})
+    job.check(Facts(world_size=1, num_gpus=0))
+    config = job.config
+    assert isinstance(config, NsaConfig)
+    return config
+
+
+@pytest.mark.parametrize(
+    ("overrides", "what", "do"),
+    [
+        (["model.heads=5"], "5 = 2 × 2 + 1", "set model.groups=1, or model.heads=6"),
+        (["model.head_width=7"], "is odd", "set model.head_width=8"),
+        (["model.sparse_path=fast"], "kernels take 64 and 128", "set model.head_width=64"),
+        (["model.sparse_path=fast", "model.head_width=64", "model.heads=34"], "16 per group", "model.groups=3 or more"),
+        (["model.block=10"], "model.block=10 is no multiple of model.stride=4", "set model.block=12"),
+        (["model.selection_block=18"], "model.selection_block=18 is no multiple", "set model.selection_block=20"),
+        (["model.block=32"], "smaller than model.block=32", "set model.selection_block=32"),
+        (["model.selected=2"], "no room for the 3 blocks", "set model.selected=3"),
+        (["data.source=shards"], "without data.path", "paceline prepare fineweb"),
+        (["data.source=needle", "data.length=1024", "data.needle_distance=20"], "within the sliding window", "=64"),
+    ],
+)
+def test_refused_with_the_reason(overrides: list[str], what: str, do: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load(*overrides)
+    assert what in str(caught.value.render())
+    assert do in str(caught.value.render())
+
+
+def test_auto_is_sparse_from_the_break_even_on_and_says_so() -> None:
+    sparse, why = is_sparse(load("model.sparse=auto", "model.break_even=512"))
+    assert (sparse, why) == (True, "data.length=512 >= model.break_even=512")
+    sparse, why = is_sparse(load("model.sparse=auto", "model.break_even=513"))
+    assert not sparse
+    assert why == "data.length=512 < model.break_even=513: below it dense attention is the faster one"
+    assert is_sparse(load("model.sparse=never")) == (False, "as requested")
+
+
+def test_what_changes_nothing_is_named() -> None:
+    def idle(*overrides: str) -> set[str]:
+        job = load_job("nsa", list(overrides), environ={})
+        return {name for name, _ in job.idle({word.partition("=")[0] for word in overrides})}
+
+    assert idle("model.sparse=never", "model.window=8", "model.gate=softmax", "attention.impl=sdpa") == {
+        "model.window",
+        "model.gate",
+    }
+    assert idle("model.sparse=always", "model.break_even=9", "attention.impl=flash") == {
+        "model.break_even",
+        "attention.impl",
+    }
+
+
+def test_the_path_on_a_cpu() -> None:
+    model = Model()
+    path = choose_path("auto", "cpu", model, "error")
+    assert (path.name, path.reason) == ("torch", "its kernels are for GPUs, and there is none here")
+    with pytest.raises(ConfigError, match=r"sparse_path=fast cannot be served here: its kernels are for GPUs"):
+        choose_path("fast", "cpu", model, "warn")
+    assert choose_path("reference", "cpu", model, "warn").name == "reference"
+    assert build_stages("torch") is TORCH
+    assert build_stages("reference") is None
+
+
+def test_a_silent_fallback_on_a_gpu_can_be_refused() -> None:
+    wide = Model(head_width=32)
+    assert choose_path("auto", "cuda", wide, "warn").name == "torch"
+    with pytest.raises(ConfigError, match="64 or 128 wide, not 32"):
+        choose_path("auto", "cuda", wide, "error")
+    assert choose_path("torch", "cuda", wide, "error").name == "torch"
+
+
+def test_kernels_where_there_is_a_gpu_and_triton(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("paceline.recipes.nsa.paths.find_spec", lambda name: object())
+    assert choose_path("auto", "cuda", Model(), "error").name == "fast"
+    assert build_stages("fast") is FAST
+    with pytest.raises(ConfigError, match="selection blocks of 16, 32, 64 or 128 tokens, not 48"):
+        choose_path("fast", "cuda", Model(selection_block=48), "warn")
+    monkeypatch.setattr("paceline.recipes.nsa.paths.find_spec", lambda name: None)
+    assert choose_path("auto", "cuda", Model(), "warn").reason == "its kernels need Triton, which is not installed"

@@ -1,0 +1,48 @@
+"""Gates and what is said about them."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from paceline.recipes.nsa.gates import Gates, summarise
+
+
+def gates_with(bias: list[float], kind: str = "sigmoid") -> Gates:
+    gates = Gates(8, 2, kind)
+    with torch.no_grad():
+        gates.project.weight.zero_()
+        gates.project.bias.copy_(torch.tensor(bias))
+    return gates
+
+
+def test_sigmoid_opens_each_by_itself_and_softmax_shares_out() -> None:
+    hidden = torch.randn(2, 5, 8)
+    each = gates_with([0, 50, -50] * 2)(hidden)
+    torch.testing.assert_close(each, torch.tensor([0.5, 1.0, 0.0]).expand(2, 5, 2, 3))
+    shared = gates_with([0, 50, -50] * 2, "softmax")(hidden)
+    torch.testing.assert_close(shared, torch.tensor([0.0, 1.0, 0.0]).expand(2, 5, 2, 3))
+
+
+def test_what_is_said() -> None:
+    even, odd = gates_with([0] * 6), gates_with([-9, -9, 9, 0, 0, 0])
+    assert summarise([even, odd]) == {}, "nothing was trained yet"
+    for gates in (even, odd):
+        for _ in range(40):
+            gates(torch.randn(3, 20, 8))
+    assert summarise([even])["gate_entropy"] == pytest.approx(1)
+    said = summarise([odd])
+    assert list(said) == ["gate_entropy", "gate_collapsed", "gate_compressed", "gate_selected", "gate_window"]
+
+
+def test_a_head_that_gave_up_branches_is_counted() -> None:
+    gates = gates_with([-9, -9, 9, 0, 0, 0])
+    gates(torch.randn(4, 512, 8))
+    said = summarise([gates])
+    assert said["gate_collapsed"] == 0.5
+    assert said["gate_window"] == pytest.approx((1 + 1 / 3) / 2, abs=1e-3)
+    assert said["gate_entropy"] == pytest.approx(0.5, abs=1e-2)
+    with torch.no_grad():
+        gates.project.bias.zero_()
+    gates.eval()(torch.randn(1, 2000, 8))
+    assert summarise([gates]) == said, "an evaluation is not training"

@@ -1,0 +1,44 @@
+"""Losses in parts, against cross_entropy of all logits at once."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+from paceline.recipes.nsa import head
+from tests.recipes.nsa.attentions import relative_error
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
+def test_loss_and_gradients(dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(head, "MOST_LOGITS", 30 * 7)
+    random = torch.Generator().manual_seed(0)
+    hidden = torch.randn(50, 16, generator=random, dtype=torch.float64)
+    weights = torch.randn(30, 16, generator=random, dtype=torch.float64)
+    labels = torch.randint(30, (50,), generator=random)
+    labels[::3] = head.NO_LABEL
+    hidden.requires_grad_(), weights.requires_grad_()
+    expected = F.cross_entropy(hidden @ weights.T, labels, reduction="sum")
+    wanted = torch.autograd.grad(3 * expected, (hidden, weights))
+    stored = torch.float64 if dtype == torch.float64 else torch.float32
+    mine = hidden.detach().to(stored).requires_grad_(), weights.detach().to(stored).requires_grad_()
+    with torch.autocast("cpu", torch.bfloat16, enabled=dtype == torch.bfloat16):
+        found = head.sum_losses(*mine, labels)
+    limit = {torch.float64: 1e-12, torch.float32: 1e-5, torch.bfloat16: 2e-2}[dtype]
+    assert relative_error(found, expected) < limit
+    for got, want in zip(torch.autograd.grad(3 * found, mine), wanted, strict=True):
+        assert relative_error(got, want) < limit
+    losses, is_right = head.score_tokens(*mine, labels)
+    assert relative_error(losses.sum(), expected) < 1e-5
+    assert torch.equal(is_right, (hidden @ weights.T).argmax(1) == labels)
+    assert not losses[::3].any()
+
+
+def test_no_label_at_all() -> None:
+    hidden, weights = torch.randn(4, 8, requires_grad=True), torch.randn(10, 8, requires_grad=True)
+    found = head.sum_losses(hidden, weights, torch.full((4,), head.NO_LABEL))
+    found.backward()
+    assert found == 0
+    assert not hidden.grad.any()
+    assert not weights.grad.any()

@@ -1,0 +1,115 @@
+"""The recipe as the engine sees it."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from paceline.errors import ConfigError, UsageError
+from paceline.recipes.job import load_job
+from paceline.recipes.nsa.model import LanguageModel
+from paceline.recipes.nsa.workload import NsaWorkload
+from paceline.workload import Attends, Chooses, Draw, Samples, Setting, check_workload
+
+SMALL = {"data.documents": 60, "data.length": 64, "model.width": 16, "model.layers": 1, "model.head_width": 8}
+CPU = Setting(torch.device("cpu"), "sdpa")
+
+
+def build(*overrides: str) -> NsaWorkload:
+    given = SMALL | dict(word.split("=") for word in overrides)
+    workload = NsaWorkload(load_job("nsa", [f"{key}={value}" for key, value in given.items()], environ={}).config)
+    assert isinstance(check_workload(workload, "nsa"), Attends)
+    assert isinstance(workload, Chooses)
+    assert isinstance(workload, Samples)
+    return workload
+
+
+def build_model(workload: NsaWorkload) -> LanguageModel:
+    torch.manual_seed(0)
+    return workload.build_model(CPU)
+
+
+def test_every_branch_says_what_computes_it() -> None:
+    said = {choice.about: (choice.effective, choice.reason) for choice in build().choices(CPU)}
+    assert said["model.sparse"] == ("sparse", "as requested")
+    for about in ("compress", "compressed", "select", "selected", "window"):
+        assert said[f"attention.{about}"] == ("torch", "its kernels are for GPUs, and there is none here")
+    dense = build("model.sparse=never").choices(CPU)
+    assert [(choice.about, choice.effective) for choice in dense] == [("model.sparse", "dense")]
+
+
+def test_fast_is_refused_on_a_cpu() -> None:
+    with pytest.raises(ConfigError, match="cannot be served here"):
+        build("model.sparse_path=fast", "model.head_width=64").build_model(CPU)
+
+
+def test_the_audit_hears_of_each_branch() -> None:
+    calls = build().attention_calls("cpu", micro_batch=4, block=2)
+    assert [(call.phase, call.keys) for call in calls[:3]] == [("training", 16), ("training", 64), ("training", 64)]
+    assert all(tuple(call.kernels) == ("eager",) and "model.sparse_path" in call.why for call in calls)
+    (training, _) = build("model.sparse=never").attention_calls("cpu", micro_batch=4, block=2)
+    assert (training.rows, training.keys, training.mask, training.is_causal) == (4, 64, "boolean", False)
+    (training, _) = build("model.sparse=never", "data.source=synthetic").attention_calls("cpu", 4, 2)
+    assert (training.mask, training.is_causal) == ("none", True)
+
+
+@pytest.mark.parametrize("attention", ["always", "never"])
+def test_losses_weigh_their_labels_and_metrics_agree(attention: str) -> None:
+    workload = build(f"model.sparse={attention}")
+    model = build_model(workload)
+    ids = list(range(5))
+    batch = workload.train_set().fetch(ids, Draw(0, 0))
+    total, weight = workload.loss(model, batch)
+    assert weight == (batch["labels"] != -100).sum()
+    parts = [workload.loss(model, workload.train_set().fetch([one], Draw(0, 0))) for one in ids]
+    torch.testing.assert_close(sum(part for part, _ in parts), total)
+    outputs = {name: values.detach().numpy() for name, values in workload.predict(model, batch).items()}
+    metrics = workload.metrics("validation", outputs)
+    assert metrics["loss"] == pytest.approx((total / weight).item(), rel=1e-5)
+    assert metrics["perplexity"] == pytest.approx(math.exp(metrics["loss"]))
+    assert 0 <= metrics["accuracy"] <= 1
+
+
+def test_a_split_without_labels_is_no_division_by_zero() -> None:
+    outputs = {name: np.zeros(3) for name in ("loss", "labels", "right")}
+    assert build().metrics("validation", outputs) == {"loss": 0.0, "perplexity": 1.0, "accuracy": 0.0}
+
+
+def test_sparse_attention_costs_less_than_dense_where_rows_are_long() -> None:
+    def flops(attention: str) -> float:
+        workload = build(f"model.sparse={attention}", "data.source=synthetic", "data.length=4096", "data.samples=4")
+        return workload.step_flops(1)
+
+    assert flops("always") < flops("never")
+
+
+def test_flops_of_the_dense_twin_by_hand() -> None:
+    workload = build("model.sparse=never", "data.source=synthetic", "data.vocabulary=100", "model.feed_forward=24")
+    weights = 16 * 32 + 2 * 16 * 16 + 32 * 16 + 3 * 16 * 24
+    assert workload.step_flops(10) == 10 * 6 * (weights + 2 * 32 * 65 / 2 + 16 * 100)
+
+
+def test_it_writes() -> None:
+    workload = build()
+    model = build_model(workload).eval()
+    settings = {"tokens": 20, "temperature": 1.0, "top": 50, "seed": 3}
+    first, again = (workload.sample(model, "The ", **settings) for _ in range(2))
+    assert first == again
+    assert (first.num_prompt, first.prompt) == (4, "The ")
+    assert 0 < first.num_tokens <= 20
+    assert first.bytes_per_token > 0
+    assert workload.sample(model, "The ", **settings | {"seed": 4}).text != first.text
+    greedy = [workload.sample(model, "The ", **settings | {"temperature": 0, "seed": seed}).text for seed in (1, 2)]
+    assert greedy[0] == greedy[1]
+    assert "more than the 64" in workload.sample(model, "long " * 13, **settings).note
+    with pytest.raises(UsageError, match="prompt is empty"):
+        workload.sample(model, "", **settings)
+
+
+def test_random_tokens_are_no_text() -> None:
+    workload = build("data.source=synthetic")
+    with pytest.raises(UsageError, match="knows no text"):
+        workload.sample(build_model(workload), "The ", tokens=1, temperature=0, top=None, seed=0)
