@@ -185,7 +185,7 @@ def find_damaged_records(path: Path) -> list[int]:
 
 
 class Lock:
-    """An advisory lock on a file, held until `release` or the end of the process (not inherited by children)."""
+    """An advisory lock on a file, held until `release` or the end of the process and of what it forked while it held it."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -212,8 +212,24 @@ class Lock:
 
     def release(self) -> None:
         if self._descriptor >= 0:
+            # Not by closing alone: what was forked meanwhile has the descriptor, too.
+            fcntl.flock(self._descriptor, fcntl.LOCK_UN)
             os.close(self._descriptor)
             self._descriptor = -1
+
+
+def identify_file(path: str | Path) -> tuple[int, ...] | None:
+    """What tells one version of a file from the next; None: there is none."""
+    try:
+        # Opened, not only looked at: on a network file system that asks the server.
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    try:
+        found = os.fstat(descriptor)
+    finally:
+        os.close(descriptor)
+    return found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
 
 
 def is_locked(path: Path) -> bool | None:

@@ -262,6 +262,23 @@ class TestLock:
         end(holder)
         assert Lock(tmp_path / "lock").acquire()
 
+    def test_what_was_forked_meanwhile_does_not_keep_it_after_a_release(self, tmp_path: Path) -> None:
+        lock = Lock(tmp_path / "lock")
+        assert lock.acquire()
+        reader, writer = os.pipe()
+        child = os.fork()
+        if child == 0:
+            os.close(writer)
+            os.read(reader, 1)  # until its parent lets go
+            os._exit(0)
+        try:
+            lock.release()
+            assert Lock(tmp_path / "lock").acquire()
+        finally:
+            os.close(writer)
+            os.close(reader)
+            os.waitpid(child, 0)
+
     def test_a_child_does_not_keep_it(self, tmp_path: Path) -> None:
         lock = Lock(tmp_path / "lock")
         assert lock.acquire()

@@ -1,7 +1,7 @@
 """Whom the kernel holds back because a CPU quota is used up: it counts that time itself, so no noise has to be overcome.
 
 What waits tell of a slow rank is what is left after everybody's noise; of a quota the kernel tells the cause. One rank that is held back is
-named; of ranks that share a group it is said once; and where all are held back, it is their container's limit, and said of the host.
+named; of ranks that share groups it is said once; and where all are held back, it is their container's limit, and said of the host.
 """
 
 from __future__ import annotations
@@ -45,20 +45,24 @@ class QuotaWatch:
         held_back = {rank: share for rank, share in shares.items() if share >= LEAST_EXCESS}
         if not held_back:
             return []
-        here = [seen for seen in sight.ranks if seen.process is not None and seen.pulse is not None]
-        if len(held_back) == len(here) > 1:
-            return [self._report_ranks(held_back, here[0].host, severity="note")]
-        by_rank = {seen.rank: seen for seen in here}
-        by_group: dict[str, dict[int, float]] = {}
+        here = {seen.rank: seen for seen in sight.ranks if seen.process is not None and seen.pulse is not None}
+        # A group has one counter: what one of its ranks has shown holds for all of them, also for who was looked at later.
+        of_group: dict[str, float] = {}
         for rank, share in held_back.items():
-            if rank in by_rank:
-                by_group.setdefault(self._groups[rank], {})[rank] = share
-        return [
-            self._report_ranks(of_group, by_rank[min(of_group)].host, severity="warning")
-            if len(of_group) > 1
-            else self._report_rank(by_rank[min(of_group)], min(of_group.values()))
-            for of_group in by_group.values()
-        ]
+            of_group[self._groups[rank]] = max(share, of_group.get(self._groups[rank], 0.0))
+        members: dict[str, list[int]] = {group: [] for group in of_group}
+        for rank, seen in here.items():
+            if seen.process is not None and seen.process.group in members:
+                members[seen.process.group].append(rank)
+        alone = [ranks[0] for ranks in members.values() if len(ranks) == 1]
+        together = {rank: of_group[group] for group, ranks in members.items() if len(ranks) > 1 for rank in ranks}
+        if len(alone) + len(together) == len(here) > 1:
+            everybody = together | {rank: of_group[self._groups[rank]] for rank in alone}
+            return [self._report_ranks(everybody, here[min(here)].host, severity="note")]
+        found = [self._report_rank(here[rank], of_group[self._groups[rank]]) for rank in alone]
+        if together:
+            found.append(self._report_ranks(together, here[min(together)].host, severity="warning"))
+        return found
 
     def _follow(self, seen: RankSight, now: float) -> None:
         held = seen.process.held_back_s if seen.process is not None else None

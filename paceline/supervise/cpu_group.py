@@ -4,7 +4,7 @@
     groups.read(b"0::/kubepods/pod1")      -> HeldBack(group="/kubepods/pod1", seconds=12.4), or None: no quota can be, or nobody tells
 
 A group's name is as seen from here: in a container with a control group namespace of its own, "/" is the container's group, which has a
-quota if the container has one. The real root has none, and its counters say nothing of the kind.
+quota if the container has one. The real root has none: its counters say nothing of the kind, or 0 (first version).
 """
 
 from __future__ import annotations
@@ -68,7 +68,9 @@ class CpuGroups:
 def find_group(text: bytes) -> tuple[bool, str] | None:
     """Whether it is of the second version, and the group that has the CPU controller, of what /proc/PID/cgroup says."""
     unified = None
-    for line in text.decode("utf-8", "replace").splitlines():
+    for line in text.decode("utf-8", "replace").split("\n"):
+        if line.count(":") < 2:
+            continue
         _, controllers, group = line.split(":", 2)
         if "cpu" in controllers.split(","):
             return False, group
@@ -80,12 +82,14 @@ def find_group(text: bytes) -> tuple[bool, str] | None:
 def find_mounts(text: bytes) -> list[Mount]:
     """Those with the CPU controller, of what /proc/self/mountinfo says."""
     found = []
-    for line in text.decode("utf-8", "replace").splitlines():
+    for line in text.decode("utf-8", "replace").split("\n"):
         place, _, kind = line.partition(" - ")
-        root, path = place.split()[3:5]
-        name, _, options = kind.split(maxsplit=2)
-        if name == "cgroup2" or (name == "cgroup" and "cpu" in options.split(",")):
-            found.append(Mount(name == "cgroup2", root, path))
+        # By single blanks: a mount may have nothing for its source, and paths any character but a blank.
+        before, after = place.split(" "), kind.split(" ")
+        if len(before) < 5 or len(after) < 3:
+            continue
+        if after[0] == "cgroup2" or (after[0] == "cgroup" and "cpu" in after[2].split(",")):
+            found.append(Mount(after[0] == "cgroup2", before[3], before[4]))
     return found
 
 

@@ -10,11 +10,9 @@ holds some seconds later. Which one it is, the docket knows; who is told, and ho
 from __future__ import annotations
 
 import contextlib
-import os
 import time
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 
 from paceline.diagnose.advice import fit_keys
 from paceline.diagnose.finding import Finding
@@ -22,6 +20,7 @@ from paceline.diagnose.order import order_causes
 from paceline.diagnose.sight import Sight
 from paceline.diagnose.stacks import cluster_stacks, weigh_stacks
 from paceline.errors import UsageError
+from paceline.files import identify_file
 from paceline.launch.marked import describe_left
 from paceline.supervise.announcer import Announcer, Tell, said
 from paceline.supervise.curves import Curves
@@ -210,7 +209,7 @@ class Supervisor:
             self._announcer.write_event("note", what=f"supervise.policy={policy} from here on", why=why)
             self.settings = replace(self.settings, policy=policy)
         with contextlib.suppress(UsageError, OSError):
-            version = _identify(self._layout.run)
+            version = identify_file(self._layout.run)
             if version is not None and version == self._read_run:
                 return
             run = load_run_file(self._layout.root)
@@ -222,17 +221,6 @@ class Supervisor:
 def describe(incident: Incident) -> str:
     """Why an attempt was ended, in one line."""
     return f"halted by its supervisor: {incident.finding.what} ({incident.place})"
-
-
-def _identify(path: Path) -> tuple[int, ...] | None:
-    """What tells one version of a file from the next; None: there is none. Opened, because a network's file system may otherwise tell what
-    it remembers."""
-    try:
-        with path.open("rb") as file:
-            is_now = os.fstat(file.fileno())
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    return is_now.st_ino, is_now.st_mtime_ns, is_now.st_size
 
 
 def _has_moved(before: Sight, now: Sight) -> bool:

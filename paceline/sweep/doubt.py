@@ -45,5 +45,10 @@ def find_doubt(ranking: Ranking, settings: RaceSettings) -> Doubt | None:
     effect = max(min(apart), settings.effect)
     pairs = max(len(ranking.order) * (len(ranking.order) - 1), 1)
     wanted = repeats_for(effect, comparison.noise, settings.power, 1 - (1 - settings.confidence) / pairs)
+    had = min(comparison.trials.get(case, 0) for case in (leader, *rivals))
+    if wanted <= had:
+        return Doubt(
+            rivals, None, said
+        )  # the looks that a race takes have their price, too: it is not known what would do
     said += f"; under {comparison.noise:.1%} noise it takes about {wanted:,} trials of each to tell {effect:.1%}"
     return Doubt(rivals, wanted, said)

@@ -40,7 +40,7 @@ def plan_finals(
     behind = {
         case: (first.effect - hopes[case].effect) / max(math.hypot(first.error, hopes[case].error), 1e-9)
         for case in (*ranking.contenders, *ranking.suspects)
-        if case in hopes
+        if case in hopes and ranking.verdicts[case].complete
     }
     near = sorted((case for case in behind if behind[case] < _NEAR), key=lambda case: behind[case])
     finalists = [leader, *near][:_MOST]

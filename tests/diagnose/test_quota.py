@@ -88,3 +88,19 @@ def test_another_group_is_counted_from_its_own_beginning() -> None:
         group = "/old" if look < 15 else "/new"  # it was held back for an hour before this rank came into it
         run.become(1, "running", group=group, held_back_s=0.0 if group == "/old" else 3600.0)
         assert quota.see(run.sight()) == []
+
+
+def test_several_groups_are_one_finding_and_all_their_ranks_are_in_it() -> None:
+    run, quota = Made(6), QuotaWatch()
+    found: list[Finding] = []
+    for look in range(1, 21):
+        # Rank 3 makes its first step late: it is held back as its sibling is.
+        run.move(range(6) if look > 10 else (0, 1, 2, 4, 5), look * 5, "forward")
+        run.wait()
+        for rank, group in enumerate(("/a", "/a", "/b", "/b", "/c", "/d")):
+            run.become(rank, "running", group=group, held_back_s=look / 8 if group in ("/a", "/b") else 0.0)
+        found = quota.see(run.sight())
+        assert all(each.rank is None for each in found), "a group's trouble is not one rank's"
+    (told,) = found
+    assert told.ranks == (0, 1, 2, 3)
+    assert "their groups were held back 50% of the time" in told.what

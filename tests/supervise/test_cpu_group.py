@@ -38,6 +38,13 @@ def test_where_groups_are_mounted() -> None:
     assert find_mounts(b"") == []
 
 
+def test_odd_lines_are_passed_over() -> None:
+    odd = "30 1 0:9 / /a rw - tmpfs  rw\n31 1 0:9 / /b\u2028c rw - tmpfs x rw\n\n32 rubbish\n".encode()
+    good = b"33 1 0:9 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n"
+    assert find_mounts(odd + good) == [Mount(True, "/", "/sys/fs/cgroup")]
+    assert find_group(b"rubbish\n0::/x\n") == (True, "/x")
+
+
 def test_a_container_with_a_namespace_of_its_own_has_its_quota_at_the_root(tmp_path: Path) -> None:
     groups = CpuGroups([Mount(True, "/", str(tmp_path))])
     (tmp_path / "cpu.stat").write_text("usage_usec 9\nuser_usec 5\nsystem_usec 4\n")  # as the real root

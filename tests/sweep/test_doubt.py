@@ -28,3 +28,14 @@ def test_a_winner_leaves_no_doubt() -> None:
     racer = finish(Racer(list(rates), "base", settings, 0), machine(rates, 0.005, 0))
     assert racer.verdicts()["best"].verdict == "winner"
     assert find_doubt(racer.ranking(), settings) is None
+
+
+def test_no_number_is_given_that_was_not_enough_already(monkeypatch) -> None:
+    rates = {f"case {i}": 1000.0 + 10 * i for i in range(4)}
+    settings = replace(SETTINGS, repeats=3)
+    racer = finish(Racer(list(rates), "case 0", settings, 0), machine(rates, 0.1, 0))
+    monkeypatch.setattr("paceline.sweep.doubt.repeats_for", lambda *_: 1)
+    doubt = find_doubt(racer.ranking(), settings)
+    assert doubt is not None
+    assert doubt.repeats is None
+    assert "trials of each" not in doubt.sentence

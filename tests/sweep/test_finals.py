@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from paceline.sweep.evidence import Verdict
 from paceline.sweep.finals import plan_finals
 from paceline.sweep.kinship import Hope
 from paceline.sweep.ranking import Ranking
 
 HOPES = {"a": Hope(0.0, 0.05), "b": Hope(-0.05, 0.05), "c": Hope(-0.1, 0.05), "d": Hope(-0.4, 0.05)}
-RANKING = Ranking(tuple(HOPES), {}, "a", ("b", "c"), ("d",), None)
+RANKING = Ranking(tuple(HOPES), dict.fromkeys(HOPES, Verdict("undecided")), "a", ("b", "c"), ("d",), None)
 PRICE = dict.fromkeys(HOPES, 10.0)
 
 
-def finals(whole: dict[str, int] | None = None, within: float = 20.0, most: float = 200.0) -> list[str]:
-    return plan_finals(RANKING, HOPES, whole or {}, PRICE, within, most)
+def finals(
+    whole: dict[str, int] | None = None, within: float = 20.0, most: float = 200.0, ranking: Ranking = RANKING
+) -> list[str]:
+    return plan_finals(ranking, HOPES, whole or {}, PRICE, within, most)
 
 
 def test_who_may_be_the_best_runs_and_who_is_clearly_behind_does_not() -> None:
@@ -28,3 +33,8 @@ def test_nobody_runs_where_the_share_pays_for_it_or_all_have_enough() -> None:
 def test_no_more_is_spent_than_there_is() -> None:
     assert finals(most=25.0) == ["a", "b"]
     assert finals(most=15.0) == [], "a leader alone compares nobody"
+
+
+def test_a_case_that_fails_has_no_part_in_it() -> None:
+    failing = {**RANKING.verdicts, "b": Verdict("undecided", complete=False)}
+    assert finals(ranking=replace(RANKING, verdicts=failing)) == ["a", "c"]

@@ -6,10 +6,9 @@ with fence:                  # SaveFailed if this attempt is over; while it last
 
 from __future__ import annotations
 
-import os
 from types import TracebackType
 
-from paceline.files import Lock
+from paceline.files import Lock, identify_file
 from paceline.telemetry.layout import RunLayout
 from paceline.telemetry.run_file import load_run_file
 
@@ -47,23 +46,10 @@ class Fence:
 
     def _check_attempt(self) -> None:
         # The file of last time need not be read again: the training would wait for that.
-        found = self._look()
+        found = identify_file(self._run)
         if found is not None and found == self._seen:
             return
         run = load_run_file(self._root)
         if run is None or run.attempts[-1].attempt != self._attempt:
             raise SaveFailed(f"attempt {self._attempt} is over: a later one owns the run")
         self._seen = found
-
-    def _look(self) -> tuple[int, ...] | None:
-        """What tells one run.json from another."""
-        try:
-            # Opened, not only looked at: on a network file system that asks the server.
-            descriptor = os.open(self._run, os.O_RDONLY | os.O_CLOEXEC)
-        except FileNotFoundError:
-            return None
-        try:
-            found = os.fstat(descriptor)
-        finally:
-            os.close(descriptor)
-        return found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns

@@ -115,7 +115,9 @@ class Retention:
         if known != mark:
             try:
                 step = read_checkpoint(Path(self._checkpoints, name)).step
-            except (CheckpointError, UsageError):
+            except (CheckpointError, UsageError) as error:
+                if isinstance(error.__cause__, OSError):
+                    return None  # it cannot be read at this moment: perhaps it can at the next save
                 step = None
             self._read[name] = mark, step
         return step
