@@ -112,7 +112,7 @@ class QuotaWatch:
 
     def _report_ranks(self, shares: Mapping[int, float], host: str, *, severity: str) -> Finding:
         least = min(shares.values())
-        groups = {self._groups[rank] for rank in shares}
+        groups = {group for group in map(self._groups.get, shares) if group is not None}
         whose = f"their group {min(groups)} was" if len(groups) == 1 else "their groups were"
         said = f"{whose} held back {least:.0%} of the time{' or more' if len(groups) > 1 else ''}"
         ranks = tuple(sorted(shares))
