@@ -62,5 +62,5 @@ $(INSTALLED_DEV): pyproject.toml constraints.txt | $(MADE)
 
 $(INSTALLED_ALL): pyproject.toml constraints.txt | $(MADE)
 	@echo "installing into $(VENV), with everything that is optional: two or three minutes"
-	@$(PIP) install --quiet -c constraints.txt -e '.[dev,examples,deepspeed]'
+	@$(PIP) install --quiet -c constraints.txt -e '.[dev,examples,deepspeed,search,stacks]'
 	@touch $@ $(INSTALLED_DEV) $(INSTALLED)
