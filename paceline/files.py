@@ -232,11 +232,11 @@ def identify_file(path: str | Path) -> tuple[int, ...] | None:
     return found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
 
 
-def is_locked(path: Path) -> bool | None:
-    """Whether somebody holds it alone; None where it cannot be told: there is no lock, or it must not be touched (a read-only copy)."""
+def is_locked(path: Path, *, shared: bool = True) -> bool | None:
+    """Whether somebody holds it alone, or with `shared=False` in any way; None where it cannot be told: there is no lock, or it must not be touched (a read-only copy)."""
     lock = Lock(path)
     try:
-        return not lock.acquire(shared=True) if path.exists() else None
+        return not lock.acquire(shared=shared) if path.exists() else None
     except OSError:
         return None
     finally:

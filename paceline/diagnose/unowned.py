@@ -32,7 +32,7 @@ def report_unowned(
     if has_living(sights):
         if is_owned is not False:
             return None
-        if is_locked(run.layout.workers_lock):
+        if is_locked(run.layout.workers_lock, shared=False):  # its ranks share it
             return _report_orphans(run)
         return _report_unseen("its ranks run on this host, and hold no lock of this directory", "where it runs")
     if there is not None and there != here:

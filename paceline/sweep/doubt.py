@@ -33,7 +33,7 @@ def find_doubt(ranking: Ranking, settings: RaceSettings) -> Doubt | None:
     if leader is None or not rivals or comparison is None:
         return None
     shown = ", ".join(rivals[:_NAMED]) + (f" and {len(rivals) - _NAMED} more" if len(rivals) > _NAMED else "")
-    hardly = sum(comparison.trials.get(case, 0) < 2 for case in rivals)
+    hardly = sum(comparison.trials.get(case, 0) < 2 for case in (leader, *rivals))
     said = (
         f"not decided: {leader} is the front of {len(rivals) + 1} cases that were not told apart (the others: {shown})"
     )

@@ -204,7 +204,7 @@ class Racer:
         finalists = self._finals(ranking, number)
         if finalists:
             why = f"{len(finalists)} may be the best, with too few trials to tell"
-            return self._round(number, settings.steps, finalists, {}, why)
+            return self._round(number, settings.steps, [*finalists, *self._retry(ranking)], {}, why)
         running = self._choose(ranking, number)
         if len(running) > 1:
             why = f"{len(ranking.contenders) + 1} of {len(self.cases)} may still win, {len(running)} run"
@@ -270,7 +270,8 @@ class Racer:
                 running = [case for case in running if self._is_confirmed(case)]
             return [*running[: max(affordable // _PARTS, _PILOT)], *retry]
         if affordable < 2:
-            return []
+            # Who failed once is tried again all the same: else an accident would decide.
+            return [leader, *retry] if retry else []
         # The noise, and with it the budget, is known badly at first: the field grows no faster than that knowledge.
         most = (
             min(affordable // _PARTS, _PILOT * (number - 2)) if self.settings.repeats is None else affordable // _PARTS

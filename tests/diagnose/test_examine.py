@@ -306,7 +306,7 @@ def test_a_copy_of_a_run_is_not_declared_dead(tmp_path: Path) -> None:
     (found,) = examine(tmp_path, moving, now, is_owned=False)  # a copy on the same host: its ranks live
     assert (found.cause, found.severity) == ("copy", "note")
     workers = Lock(layout.workers_lock)
-    workers.acquire(shared=False)
+    workers.acquire(shared=True)  # as its ranks do
     (found,) = examine(tmp_path, moving, now, is_owned=False)  # no copy: they hold a lock of this very directory
     assert (found.cause, found.severity) == ("orphans", "critical")
     workers.release()

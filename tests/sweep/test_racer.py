@@ -108,6 +108,24 @@ def test_what_does_not_fit_or_fails_runs_no_more() -> None:
         assert not verdicts["flaky"].complete
 
 
+@pytest.mark.parametrize("repeats", [1, 3, 4, None])
+@pytest.mark.parametrize("cases", [2, 3, 8])
+def test_who_failed_once_is_tried_again_and_can_win(repeats: int | None, cases: int) -> None:
+    rates = {f"case {i}": 1000.0 for i in range(cases)} | {"unlucky": 1500.0}
+    run, failed = machine(rates, 0.005, 3), list[Assignment]()
+
+    def once(assignment: Assignment) -> TrialResult:
+        if assignment.case == "unlucky" and not failed:
+            failed.append(assignment)
+            return TrialResult("unlucky", assignment.round, "failed", device_s=5)
+        return run(assignment)
+
+    racer = finish(Racer(list(rates), "case 0", replace(SETTINGS, repeats=repeats), 0), once)
+    tried = [result for result in racer.results() if result.case == "unlucky"]
+    assert len(tried) > 1
+    assert racer.verdicts()["unlucky"].verdict != "failed"
+
+
 def test_everything_fails() -> None:
     racer = Racer(["a", "b"], "a", SETTINGS, 0)
     finish(racer, lambda assignment: TrialResult(assignment.case, assignment.round, "failed", device_s=1))

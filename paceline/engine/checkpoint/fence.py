@@ -50,6 +50,8 @@ class Fence:
         if found is not None and found == self._seen:
             return
         run = load_run_file(self._root)
-        if run is None or run.attempts[-1].attempt != self._attempt:
+        if run is None:
+            raise SaveFailed("its run.json is not there")
+        if run.attempts[-1].attempt != self._attempt:
             raise SaveFailed(f"attempt {self._attempt} is over: a later one owns the run")
         self._seen = found

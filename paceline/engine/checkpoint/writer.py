@@ -108,14 +108,23 @@ class Writer:
         try:
             if self._rank >= len(save.share.shards):
                 return None
+            self._make_directory(save.directory)
             check_room(self._checkpoints, len(save.share.header) + self._snapshot.num_bytes)
-            with contextlib.suppress(FileExistsError):  # another rank was here first
-                os.mkdir(save.directory)
             return write_file(shard, [save.share.header, *self._snapshot.read()])
         finally:
             save.wrote.append(time.perf_counter() - save.began)
             # Once, and here: a moment later it may hold the next save, which nobody has read yet.
             self._set_free()
+
+    def _make_directory(self, directory: str) -> None:
+        with contextlib.suppress(FileExistsError):  # another rank was here first
+            try:
+                os.mkdir(directory)
+            except FileNotFoundError:
+                # Somebody took all checkpoints away: the next ones are all the more wanted.
+                with contextlib.suppress(FileExistsError):
+                    os.mkdir(self._checkpoints)
+                os.mkdir(directory)
 
     def _publish(self, save: Save, own: Mapping[str, FileEntry]) -> None:
         context, state = self._context, save.state

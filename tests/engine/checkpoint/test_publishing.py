@@ -97,7 +97,7 @@ def test_an_attempt_that_is_over_makes_nothing_visible(layout: RunLayout) -> Non
 def test_a_run_that_is_gone_gets_no_checkpoint(layout: RunLayout) -> None:
     directory, manifest = prepare(layout, 5)
     layout.run.unlink()
-    with pytest.raises(SaveFailed, match="is over"):
+    with pytest.raises(SaveFailed, match="is not there"):
         publish(layout, directory, manifest)
     assert names_below(layout.checkpoints) == {directory.name}
 

@@ -6,6 +6,7 @@ import contextlib
 import errno
 import gc
 import os
+import shutil
 import subprocess
 import threading
 import time
@@ -25,6 +26,7 @@ from paceline.engine.checkpoint.reading import check_content, read_state, read_t
 from paceline.engine.checkpoint.saver import Saver
 from paceline.engine.checkpoint.start import choose_start
 from paceline.engine.checkpoint.tensors import MODEL
+from paceline.engine.checkpoint.writer import Writer
 from paceline.engine.context import Context
 from paceline.engine.state import TrainState
 from paceline.engine.trainer import Trainer
@@ -283,6 +285,22 @@ def test_a_disk_that_is_full_for_a_while(
     assert "the checkpoint of step 6 was not saved" in second
     assert "No space left on device" in first
     assert (layout.checkpoints / "final").readlink().name == "step_00000010"
+
+
+def test_a_directory_that_somebody_took_away_is_made_again(
+    train: Callable[..., Trainer], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    layout, real = RunLayout(tmp_path), Writer._write_snapshot
+
+    def take_away(self, save, shard):
+        if save.state.step == 6:
+            shutil.rmtree(layout.checkpoints)
+        return real(self, save, shard)
+
+    monkeypatch.setattr(Writer, "_write_snapshot", take_away)
+    train(8, every_steps=2, keep=9, asynchronous=False)
+    assert steps_saved(layout) == [6, 8]
+    assert warnings(layout) == []
 
 
 @pytest.mark.parametrize("asynchronous", [True, False])
