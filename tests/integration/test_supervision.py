@@ -214,7 +214,8 @@ def test_under_the_users_own_torchrun(zygote, paceline, tmp_path: Path, referenc
         assert_same_bits(run, reference)
         return
     resumed_at = min(row["step"] for row in run.metrics if row["attempt"] == 2)
-    assert 200 <= resumed_at < 900, "from its own checkpoint, not from the beginning"
+    # It was stopped in step 200 or later: the save of step 180 is there, that of 200 only if all had ended it.
+    assert 180 < resumed_at < 900, "from its own checkpoint, not from the beginning"
     assert_same_tensors(root.with_suffix(".pt"), undisturbed.with_suffix(".pt"))
 
 
