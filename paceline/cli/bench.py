@@ -15,6 +15,7 @@ COMMANDS = {
     "collective": ("paceline.cli.bench_collective", "All-reduce, all-gather and reduce-scatter by size."),
     "attention": ("paceline.cli.bench_attention", "Which attention runs, why not others, and their times."),
     "parity": ("paceline.cli.bench_parity", "Whether sparse attention computes here what its reference says."),
+    "sparse": ("paceline.cli.bench_sparse", "Each stage of sparse attention by length, dense attention beside it."),
     "racing": ("paceline.cli.bench_racing", "Races against full grids, replayed on recorded sweeps."),
     "faults": ("paceline.cli.bench_faults", "Faults planted into real runs: noticed, how fast, and who was named."),
     "sasrec": ("paceline.cli.bench_sasrec", "An epoch and an evaluation of SASRec, beside rivals."),

@@ -4,6 +4,7 @@ selected, what must not be seen, the same bits again; and a training through the
 from __future__ import annotations
 
 import json
+import math
 import os
 import subprocess
 import sys
@@ -39,6 +40,8 @@ CASES = {
 @pytest.fixture(autouse=True)
 def whole_numbers() -> None:
     torch.backends.cuda.matmul.allow_tf32 = False
+    # The thread of the backward must have met the device before its first product, or torch warns, which is an error here.
+    torch.ones(1, device="cuda", requires_grad=True).exp().backward()
 
 
 def build_fast(heads: int, groups: int, width: int, pattern: Pattern) -> SparseAttention:
@@ -144,7 +147,7 @@ def test_the_past_does_not_see_the_future_nor_a_neighbour_and_bits_repeat() -> N
 def test_memory_is_linear_in_length() -> None:
     attention = build_fast(12, 2, 64, PAPER).float()
     peaks = []
-    for length in (8192, 16384, 32768):
+    for length in (16384, 32768, 65536):
         positions = make_positions((length,)).cuda()
         hidden = make_hidden(positions).cuda().float().requires_grad_()
         torch.cuda.synchronize()
@@ -182,4 +185,5 @@ def test_a_training_of_300_steps_through_the_command(tmp_path: Path) -> None:
     chosen = {event["about"]: event["effective"] for event in events if event["kind"] == "choice"}
     assert chosen["attention.selected"] == "fast", chosen
     losses = [event["metrics"]["loss"] for event in events if event["kind"] == "evaluation"]
-    assert losses[-1] < 0.6 * losses[0], losses
+    assert losses == sorted(losses, reverse=True), losses
+    assert losses[-1] < 0.1 * math.log(258), losses  # every byte alike: 5.55

@@ -16,8 +16,8 @@ from paceline.recipes.nsa.fast_frame import FastFrame, fast
 from paceline.recipes.nsa.pattern import Frame, Pattern
 from paceline.recipes.nsa.range_attention import LOG2_E, precision_of
 
-_MOST_SCORES = 2**25
-"""of a chunk: 128 MiB"""
+_MOST_SCORES = 2**23
+"""of a chunk: 32 MiB, and a few times that while they are sorted"""
 
 
 def select(query_BTHD: Tensor, keys_BNGD: Tensor, logsum_BHT: Tensor, frame: Frame, pattern: Pattern) -> Tensor:
@@ -42,12 +42,15 @@ def select(query_BTHD: Tensor, keys_BNGD: Tensor, logsum_BHT: Tensor, frame: Fra
 def _score(
     query: Tensor, keys: Tensor, logsum: Tensor, frame: FastFrame, pattern: Pattern, begin: int, count: int
 ) -> Tensor:
-    """(B, G, Q, J): the score of each block; what lies after a query is left at 0, and nobody chooses it."""
+    """(B, G, Q, J): the score of each block; what lies after a query is left at 0, and nobody chooses it.
+
+    J: as many as the last of these queries can have before it, in a document that fills the row; so early queries cost less.
+    """
     from paceline.recipes.nsa.score_kernels import score_kernel
 
     rows, length, heads, width = query.shape
     num_slots, groups = keys.shape[1:3]
-    num_selection = pattern.num_selection(length)
+    num_selection = pattern.num_selection(begin + count)
     scores = query.new_zeros((rows, groups, count, num_selection), dtype=torch.float32)
     is_wide = query.dtype == torch.float32
     tile = 32 if is_wide else 64

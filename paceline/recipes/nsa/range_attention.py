@@ -13,6 +13,8 @@ from typing import Any
 import torch
 
 LOG2_E = math.log2(math.e)
+_ENOUGH_PROGRAMS = 512
+"""tiles of keys that keep a GPU busy; where there are fewer, as of compressed keys, each head of a group gets its own program"""
 
 
 @dataclass(frozen=True)
@@ -75,17 +77,21 @@ class _Range(torch.autograd.Function):
         B, T, H, D = q.shape
         S, G = k.shape[1:3]
         delta = sum_products(out, grad)
-        dq, dk, dv = torch.empty_like(q), torch.empty_like(k), torch.empty_like(v)
+        dq = torch.empty_like(q)
         tile = _tile(D, q.dtype)
         factor = 1 / math.sqrt(D)
         query_gradient_kernel[(-(-T // tile["BM"]), B * H)](
             q, k, v, stretch.low, stretch.high, lse, delta, grad, dq, T, S, factor * LOG2_E, factor, H=H, G=G, D=D, **tile
         )  # fmt: skip
-        key_gradient_kernel[(-(-S // tile["BN"]), B * G)](
+        programs = -(-S // tile["BN"]) * B * G
+        shares = H // G if programs < _ENOUGH_PROGRAMS else 1
+        # What several shares of the heads add is kept apart, and summed in their order.
+        dk, dv = (x.new_empty((shares, *x.shape), dtype=torch.float32 if shares > 1 else x.dtype) for x in (k, v))
+        key_gradient_kernel[(-(-S // tile["BN"]), B * G, shares)](
             q, k, v, stretch.low, stretch.high, stretch.since, stretch.until, lse, delta, grad, dk, dv, T, S,
-            factor * LOG2_E, factor, H=H, G=G, D=D, **tile,
+            factor * LOG2_E, factor, H=H, G=G, D=D, SHARE=H // G // shares, **tile,
         )  # fmt: skip
-        return dq, dk, dv, None
+        return dq, *(x[0] if shares == 1 else x.sum(0).to(q.dtype) for x in (dk, dv)), None
 
 
 def sum_products(out: torch.Tensor, grad: torch.Tensor) -> torch.Tensor:

@@ -117,18 +117,22 @@ def query_gradient_kernel(
 @triton.jit(do_not_specialize=["T", "S"])
 def key_gradient_kernel(
     q_ptr, k_ptr, v_ptr, low_ptr, high_ptr, since_ptr, until_ptr, lse_ptr, delta_ptr, grad_ptr, dk_ptr, dv_ptr, T, S, scale, factor,
-    H: tl.constexpr, G: tl.constexpr, D: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, PRECISION: tl.constexpr,
+    H: tl.constexpr, G: tl.constexpr, D: tl.constexpr, SHARE: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """dk and dv of one tile of keys of one group: all of its heads, one after another, and the queries since[s] to until[s]."""
+    """dk and dv of one tile of keys of one group: SHARE of its heads, one after another, and the queries since[s] to until[s].
+
+    dk and dv are (H / G / SHARE, B, S, G, D): what each share of the heads adds.
+    """
     first = tl.program_id(0) * BN
     b, g = tl.program_id(1) // G, tl.program_id(1) % G
+    share = tl.program_id(2)
     s = first + tl.arange(0, BN)
     offset = (b.to(tl.int64) * S * G + g) * D
     k, v = load_rows(k_ptr + offset, s, G * D, S, D), load_rows(v_ptr + offset, s, G * D, S, D)
     dk, dv = tl.zeros([BN, D], tl.float32), tl.zeros([BN, D], tl.float32)
     begin = tl.load(since_ptr + b * S + first)
     end = tl.load(until_ptr + b * S + tl.minimum(first + BN, S) - 1)
-    for h in range(g * (H // G), (g + 1) * (H // G)):
+    for h in range(g * (H // G) + share * SHARE, g * (H // G) + (share + 1) * SHARE):
         rows = (b.to(tl.int64) * T * H + h) * D
         for start in range(begin, end, BM):
             t = start + tl.arange(0, BM)
@@ -141,5 +145,6 @@ def key_gradient_kernel(
             dv += tl.dot(tl.trans(p.to(grad.dtype)), grad, input_precision=PRECISION)
             ds = p * (tl.dot(grad, tl.trans(v), input_precision=PRECISION) - delta[:, None])
             dk += tl.dot(tl.trans(ds.to(q.dtype)), q, input_precision=PRECISION)
+    offset += share * (tl.num_programs(1) // G).to(tl.int64) * S * G * D
     store_rows(dk_ptr + offset, s, G * D, S, dk * factor, D)
     store_rows(dv_ptr + offset, s, G * D, S, dv, D)

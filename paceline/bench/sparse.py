@@ -1,0 +1,200 @@
+"""How long each stage of native sparse attention takes here, from short rows to long ones, beside dense attention; one line of JSON.
+
+    python -m paceline.bench.sparse --length 2048 --length 65536 --repeats 5
+
+One layer of the recipe's shape, one document per row; bf16 on a GPU. Medians. A length whose rows do not fit into memory says so. Where the
+stages together first take less than dense attention is the break-even.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import sys
+import traceback
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from paceline.bench.stopwatch import stopwatch
+from paceline.engine.backends import BACKENDS, restricted
+from paceline.engine.failure import explain_exception
+from paceline.parentage import die_with_parent
+from paceline.recipes.nsa.compression import Compression
+from paceline.recipes.nsa.config import Model
+from paceline.recipes.nsa.paths import build_stages, choose_path
+from paceline.recipes.nsa.pattern import Pattern, build_frame, one_document
+from paceline.telemetry.failure import format_failure
+
+STAGES = ("compress", "compressed", "select", "selected", "window")
+"""as the layer runs them; `compress` is that of keys and values together"""
+LENGTHS = {"cuda": (2048, 4096, 8192, 16384, 32768, 65536), "cpu": (256, 512, 1024, 2048)}
+"""where none are asked for"""
+_DENSE = {"cuda": ("flash", "cudnn"), "cpu": ("flash",)}
+
+
+def measure(lengths: Sequence[int], heads: int, groups: int, width: int, repeats: int) -> dict[str, Any]:
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    path = choose_path("auto", device.type, Model(heads=heads, groups=groups, head_width=width), "warn")
+    asked = sorted(lengths or LENGTHS[device.type])
+    rows = [_measure_length(length, heads, groups, width, path.name, device, repeats) for length in asked]
+    return {
+        "device": torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu",
+        "torch": torch.__version__,
+        "path": path.name,
+        "reason": path.reason,
+        "heads": heads,
+        "groups": groups,
+        "width": width,
+        "repeats": repeats,
+        "rows": rows,
+        "break_even": {dense: find_break_even(rows, dense) for dense in _DENSE[device.type]},
+    }
+
+
+def find_break_even(rows: Sequence[dict[str, Any]], dense: str) -> int | None:
+    """The first of the lengths from which on sparse attention takes less, forward and backward together; None: none of them."""
+    found = None
+    for row in reversed(rows):
+        if row["refused"]:
+            continue
+        if _total(row["times"]["sparse"]) >= _total(row["times"][dense]):
+            break
+        found = row["length"]
+    return found
+
+
+def _total(times: dict[str, float]) -> float:
+    return times["forward_ms"] + times["backward_ms"]
+
+
+def _measure_length(
+    length: int, heads: int, groups: int, width: int, path: str, device: torch.device, repeats: int
+) -> dict[str, Any]:
+    try:
+        runs = _build_stages(length, heads, groups, width, path, device)
+        times = {name: _time(forward, inputs, device, repeats) for name, (forward, inputs) in runs.items()}
+        del runs
+        for dense in _DENSE[device.type]:
+            times[dense] = _time(*_build_dense(length, heads, width, dense, device), device, repeats)
+    except torch.OutOfMemoryError as error:
+        return {"length": length, "refused": str(error).splitlines()[0], "times": {}}
+    times["sparse"] = {key: sum(times[stage][key] for stage in STAGES) for key in ("forward_ms", "backward_ms")}
+    return {"length": length, "refused": None, "times": times}
+
+
+Run = tuple[Callable[[], Sequence[Tensor]], Sequence[Tensor]]
+"""what computes a stage, and what its gradients flow to"""
+
+
+def _build_stages(length: int, heads: int, groups: int, width: int, path: str, device: torch.device) -> dict[str, Run]:
+    pattern, stages = Pattern(), build_stages(path)
+    assert stages is not None
+    frame = stages.lay_out(build_frame(one_document(1, length, device), pattern, width, torch.float32), pattern)
+    compression = Compression(pattern.block, width, 2 * width).to(device)
+    torch.manual_seed(0)
+    dtype = torch.bfloat16 if device.type == "cuda" else torch.float32
+
+    def draw(count: int, tokens: int = length) -> Tensor:
+        return torch.randn(1, tokens, count, width, device=device, dtype=dtype, requires_grad=True)
+
+    query, raw_keys, raw_values, keys, values, near_keys, near_values = (
+        draw(count) for count in (heads, *[groups] * 6)
+    )
+    few_keys, few_values = (draw(groups, pattern.num_slots(length)) for _ in range(2))
+    with torch.no_grad():
+        logsum = stages.attend_compressed(query, few_keys, few_values, frame)[1]
+        blocks = stages.select(query, few_keys, logsum, frame, pattern)
+
+    def compress() -> Sequence[Tensor]:
+        with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
+            return [stages.compress(states, compression, frame) for states in (raw_keys, raw_values)]
+
+    return {
+        "compress": (compress, [raw_keys, raw_values, *compression.parameters()]),
+        "compressed": (
+            lambda: [stages.attend_compressed(query, few_keys, few_values, frame)[0]],
+            [query, few_keys, few_values],
+        ),
+        "select": (lambda: [stages.select(query.detach(), few_keys.detach(), logsum, frame, pattern)], []),
+        "selected": (
+            lambda: [stages.attend_selected(query, keys, values, blocks, frame, pattern)],
+            [query, keys, values],
+        ),
+        "window": (
+            lambda: [stages.attend_window(query, near_keys, near_values, frame, pattern)],
+            [query, near_keys, near_values],
+        ),
+    }
+
+
+def _build_dense(length: int, heads: int, width: int, backend: str, device: torch.device) -> Run:
+    """Every head with keys of its own: that torch need not repeat those of a group counts in its favour."""
+    assert backend in BACKENDS
+    dtype = torch.bfloat16 if device.type == "cuda" else torch.float32
+    query, keys, values = (
+        torch.randn(1, length, heads, width, device=device, dtype=dtype).transpose(1, 2).requires_grad_()
+        for _ in range(3)
+    )
+
+    def attend() -> Sequence[Tensor]:
+        with restricted([backend]):
+            return [F.scaled_dot_product_attention(query, keys, values, is_causal=True)]
+
+    return attend, [query, keys, values]
+
+
+def _time(
+    forward: Callable[[], Sequence[Tensor]], inputs: Sequence[Tensor], device: torch.device, repeats: int
+) -> dict[str, float]:
+    """Medians; the first call, which compiles and allocates, is not among them."""
+    forward_ms, backward_ms = [], []
+    for _ in range(repeats + 1):
+        with stopwatch(device) as clock:
+            clock.start()
+            found = forward()
+            clock.stop()
+        forward_ms.append(clock.total_ms)
+        if inputs:
+            upstream = [torch.ones_like(each) for each in found]
+            with stopwatch(device) as clock:
+                clock.start()
+                torch.autograd.grad(found, inputs, upstream)
+                clock.stop()
+            backward_ms.append(clock.total_ms)
+    return {
+        "forward_ms": statistics.median(forward_ms[1:]),
+        "backward_ms": statistics.median(backward_ms[1:]) if inputs else 0.0,
+    }
+
+
+def main(argv: list[str]) -> int:
+    parser = argparse.ArgumentParser(prog="python -m paceline.bench.sparse", allow_abbrev=False)
+    parser.add_argument("--length", type=int, action="append", default=[])
+    parser.add_argument("--heads", type=int, default=12)
+    parser.add_argument("--groups", type=int, default=2)
+    parser.add_argument("--width", type=int, default=64)
+    parser.add_argument("--repeats", type=int, default=5)
+    given = parser.parse_args(argv)
+    try:
+        print(json.dumps(measure(given.length, given.heads, given.groups, given.width, given.repeats)))
+        return 0
+    except BaseException as error:
+        typed, _ = explain_exception(error, Path(), 0)
+        text = "".join(traceback.format_exception(error))
+        print(format_failure(typed.to_record() | {"traceback": text}), file=sys.stderr)
+        return typed.exit_code
+
+
+if __name__ == "__main__":
+    die_with_parent(os.getppid())
+    code = main(sys.argv[1:])
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)  # torch's own end takes a second or more

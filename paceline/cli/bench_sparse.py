@@ -1,0 +1,83 @@
+"""`paceline bench sparse`: what each stage of native sparse attention takes at each length, dense attention beside it, as a table."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, Any
+
+import typer
+
+from paceline.cli.arguments import Debug, Json
+from paceline.errors import UsageError
+
+_TITLES = {
+    "compress": "compress (keys and values)",
+    "compressed": "compressed",
+    "select": "select",
+    "selected": "selected",
+    "window": "window",
+    "sparse": "all of them",
+    "flash": "dense, flash",
+    "cudnn": "dense, cuDNN",
+}
+
+
+def command(
+    lengths: Annotated[
+        list[int] | None,
+        typer.Option(
+            "--length",
+            metavar="N",
+            min=1,
+            help="Tokens of the row; again for more (2048 to 65536; on a CPU 256 to 2048).",
+        ),
+    ] = None,
+    heads: Annotated[int, typer.Option("--heads", min=1, help="Attention heads.")] = 12,
+    groups: Annotated[int, typer.Option("--groups", min=1, help="Groups that share keys, values and blocks.")] = 2,
+    width: Annotated[int, typer.Option("--width", min=2, help="Width of a head.")] = 64,
+    repeats: Annotated[int, typer.Option("--repeats", min=1, help="Timed calls of each stage.")] = 5,
+    as_json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Time each stage of native sparse attention, forward and backward, beside dense attention, and find the break-even.
+
+    Example: paceline bench sparse --length 8192 --length 65536
+    """
+    from rich.console import Console
+
+    from paceline.cli.asking import ask_worker, waiting
+
+    if heads % groups:
+        raise UsageError(f"{heads} heads cannot be shared out among {groups} groups", "--heads, --groups", "--groups 1")
+    asked = [word for length in lengths or () for word in ("--length", str(length))]
+    shape = ["--heads", str(heads), "--groups", str(groups), "--width", str(width), "--repeats", str(repeats)]
+    with waiting("timing each stage"):
+        measured = ask_worker(["paceline.bench.sparse", *asked, *shape])
+    if as_json:
+        print(json.dumps(measured))
+        return
+    print(f"{measured['device']}, torch {measured['torch']}; path {measured['path']}: {measured['reason']}")
+    Console().print(build_table(measured))
+    for dense, length in measured["break_even"].items():
+        told = f"from {length:,} tokens on (of those measured)" if length else "at none of these lengths"
+        print(f"faster than {_TITLES[dense]}: {told}")
+
+
+def build_table(measured: dict[str, Any]) -> Any:
+    from rich.table import Table
+
+    title = f"one layer, {measured['heads']} heads in {measured['groups']} groups, {measured['width']} wide: forward / backward, ms"
+    rows = measured["rows"]
+    table = Table("stage", *(f"{row['length']:,}" for row in rows), title=title)
+    for name, words in _TITLES.items():
+        if name in ("flash", "cudnn") and name not in measured["break_even"]:
+            continue
+        table.add_row(words, *(_cell(row, name) for row in rows))
+    return table
+
+
+def _cell(row: dict[str, Any], name: str) -> str:
+    if row["refused"]:
+        return "no memory"
+    times = row["times"][name]
+    return f"{times['forward_ms']:.2f}" + (f" / {times['backward_ms']:.2f}" if times["backward_ms"] else "")

@@ -1,0 +1,67 @@
+"""`paceline bench sparse`: every stage is timed, the sum is theirs, and the break-even is where sparse attention stays the faster one."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from paceline.bench import sparse
+from paceline.cli import asking
+from paceline.cli.main import run_command
+
+
+def row(length: int, ours: float, dense: float) -> dict:
+    times = {name: {"forward_ms": ours / 2, "backward_ms": ours / 2} for name in (*sparse.STAGES, "sparse")}
+    return {"length": length, "refused": None, "times": times | {"flash": {"forward_ms": dense, "backward_ms": 0.0}}}
+
+
+def test_each_stage_is_timed() -> None:
+    measured = sparse.measure([70], heads=2, groups=1, width=16, repeats=1)
+    (found,) = measured["rows"]
+    for stage in sparse.STAGES:
+        assert found["times"][stage]["forward_ms"] > 0
+        assert (found["times"][stage]["backward_ms"] > 0) == (stage != "select")
+    total = sum(found["times"][stage]["forward_ms"] for stage in sparse.STAGES)
+    assert found["times"]["sparse"]["forward_ms"] == pytest.approx(total)
+    assert measured["path"] in ("torch", "fast")
+
+
+@pytest.mark.parametrize(
+    ("figures", "expected"),
+    [
+        ([(8, 2, 1), (16, 2, 2), (32, 2, 4), (64, 2, 8)], 32),
+        ([(8, 1, 2), (16, 3, 2), (32, 2, 4)], 32),  # a lucky short length is no break-even
+        ([(8, 2, 1), (16, 3, 2)], None),
+        ([(8, 1, 2)], 8),
+    ],
+)
+def test_the_break_even(figures: list[tuple[int, float, float]], expected: int | None) -> None:
+    rows = [row(*each) for each in figures]
+    assert sparse.find_break_even(rows, "flash") == expected
+    rows.append({"length": 128, "refused": "no memory", "times": {}})
+    assert sparse.find_break_even(rows, "flash") == expected
+
+
+def test_the_command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    answer = {
+        "device": "a GPU",
+        "torch": "2",
+        "path": "fast",
+        "reason": "kernels",
+        "heads": 12,
+        "groups": 2,
+        "width": 64,
+    }
+    answer |= {"rows": [row(8, 2, 1), {"length": 16, "refused": "full", "times": {}}], "break_even": {"flash": None}}
+    asked: list[list[str]] = []
+    monkeypatch.setattr(asking, "ask_worker", lambda arguments: asked.append(arguments) or answer)
+    assert run_command(["bench", "sparse", "--length", "8", "--length", "16"]) == 0
+    shown = capsys.readouterr().out
+    assert "no memory" in shown
+    assert "at none of these lengths" in shown
+    assert asked[0][1:5] == ["--length", "8", "--length", "16"]
+    run_command(["bench", "sparse", "--json"])
+    assert json.loads(capsys.readouterr().out) == answer
+    assert run_command(["bench", "sparse", "--heads", "5"]) == 2
+    assert "cannot be shared out" in capsys.readouterr().err
