@@ -15,7 +15,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from paceline.recipes.nsa import fast_path, reference, torch_path
+from paceline.recipes.nsa import fast_path, head, reference, torch_path
 from paceline.recipes.nsa.attention import SparseAttention
 from paceline.recipes.nsa.pattern import Pattern
 from tests.recipes.nsa.attentions import build, frame_of, make_hidden, make_positions, relative_error, sizes_of
@@ -142,6 +142,41 @@ def test_the_past_does_not_see_the_future_nor_a_neighbour_and_bits_repeat() -> N
     changed = hidden.clone()
     changed[:, :700] += 1.0
     assert torch.equal(run(changed)[0][:, 700:], before[:, 700:])
+
+
+@pytest.mark.parametrize("vocabulary", [5, 258, 50_304])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_the_loss_by_its_kernel(vocabulary: int, dtype: torch.dtype) -> None:
+    """As cross_entropy of the same logits in float64, with its gradients in their type; nothing of what has no label."""
+    torch.manual_seed(3)
+    logits = (8 * torch.randn(33, vocabulary, device="cuda")).to(dtype)
+    labels = torch.randint(vocabulary, (33,), device="cuda")
+    labels[::4] = head.NO_LABEL
+    exact = logits.double().requires_grad_()
+    expected = torch.nn.functional.cross_entropy(exact, labels, reduction="none", ignore_index=head.NO_LABEL)
+    (wanted,) = torch.autograd.grad(expected.sum(), exact)
+    losses, grads = head.differentiate_by_kernel(logits, labels)
+    assert relative_error(losses, expected) < 1e-6
+    assert relative_error(grads, wanted) < (1e-6 if dtype == torch.float32 else 4e-3)
+    assert not grads[::4].any()
+    assert not losses[::4].any()
+
+
+def test_a_layer_asks_the_device_nothing() -> None:
+    positions = make_positions((700, 324)).cuda()
+    attention = build_fast(12, 2, 64, PAPER).float()
+    hidden = make_hidden(positions).cuda().float().requires_grad_()
+
+    def run() -> None:
+        with torch.autocast("cuda", torch.bfloat16):
+            attention(hidden, frame_of(positions, attention, torch.float32)).sum().backward()
+
+    run()  # compiles
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        run()
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
 
 
 def test_memory_is_linear_in_length() -> None:

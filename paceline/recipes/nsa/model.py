@@ -57,7 +57,8 @@ class LanguageModel(nn.Module):
     def forward(self, batch: Mapping[str, Tensor]) -> Tensor:
         """The loss, summed over all labels: a scalar in fp32."""
         hidden_BTW = self.encode(batch["input_ids"], batch["positions"])
-        return sum_losses(hidden_BTW.flatten(0, 1), self.token_embedding.weight, batch["labels"].flatten())
+        total: Tensor = sum_losses(hidden_BTW.flatten(0, 1), self.token_embedding.weight, batch["labels"].flatten())
+        return total
 
     def encode(
         self,

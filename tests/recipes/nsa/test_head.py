@@ -12,7 +12,7 @@ from tests.recipes.nsa.attentions import relative_error
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
 def test_loss_and_gradients(dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(head, "MOST_LOGITS", 30 * 7)
+    monkeypatch.setattr(head, "MOST_BYTES", 30 * 7 * 4)
     random = torch.Generator().manual_seed(0)
     hidden = torch.randn(50, 16, generator=random, dtype=torch.float64)
     weights = torch.randn(30, 16, generator=random, dtype=torch.float64)
@@ -33,6 +33,15 @@ def test_loss_and_gradients(dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch)
     assert relative_error(losses.sum(), expected) < 1e-5
     assert torch.equal(is_right, (hidden @ weights.T).argmax(1) == labels)
     assert not losses[::3].any()
+
+
+def test_parts() -> None:
+    """Whole tiles of tokens where there are many, at least one token in any case, and all of them once."""
+    parts = head.split_tokens(10_000, 50_304, 2)
+    assert {part.stop - part.start for part in parts[:-1]} == {2560}
+    assert [token for part in parts for token in range(part.start, part.stop)] == list(range(10_000))
+    assert head.split_tokens(3, 10**9, 4) == [slice(0, 1), slice(1, 2), slice(2, 3)]
+    assert head.split_tokens(300, 258, 4) == [slice(0, 300)]
 
 
 def test_no_label_at_all() -> None:
