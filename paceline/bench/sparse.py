@@ -2,13 +2,14 @@
 
     python -m paceline.bench.sparse --length 2048 --length 65536 --repeats 5
 
-One layer of the recipe's shape, one document per row; bf16 on a GPU. Medians. A length whose rows do not fit into memory says so. Where the
-stages together first take less than dense attention is the break-even.
+Stages and dense attention by themselves, and whole layers of both: projections, RoPE, gates and all. One document per row; bf16 on a GPU.
+Medians. A length whose rows do not fit into memory says so. From where on the sparse layer takes less than the dense one is the break-even.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import statistics
@@ -26,6 +27,7 @@ from paceline.bench.stopwatch import stopwatch
 from paceline.engine.backends import BACKENDS, restricted
 from paceline.engine.failure import explain_exception
 from paceline.parentage import die_with_parent
+from paceline.recipes.nsa.attention import DenseAttention, Shape, SparseAttention
 from paceline.recipes.nsa.compression import Compression
 from paceline.recipes.nsa.config import Model
 from paceline.recipes.nsa.paths import build_stages, choose_path
@@ -64,7 +66,7 @@ def find_break_even(rows: Sequence[dict[str, Any]], dense: str) -> int | None:
     for row in reversed(rows):
         if row["refused"]:
             continue
-        if _total(row["times"]["sparse"]) >= _total(row["times"][dense]):
+        if _total(row["times"]["layer"]) >= _total(row["times"][f"layer_{dense}"]):
             break
         found = row["length"]
     return found
@@ -81,8 +83,13 @@ def _measure_length(
         runs = _build_stages(length, heads, groups, width, path, device)
         times = {name: _time(forward, inputs, device, repeats) for name, (forward, inputs) in runs.items()}
         del runs
+        shape = Shape(heads * width, heads, groups, width)
+        layer = SparseAttention(shape, build_stages(path)).to(device)
+        times["layer"] = _time(*_build_layer(layer, length, device), device, repeats)
         for dense in _DENSE[device.type]:
             times[dense] = _time(*_build_dense(length, heads, width, dense, device), device, repeats)
+            twin = DenseAttention(shape, "sdpa").to(device)
+            times[f"layer_{dense}"] = _time(*_build_layer(twin, length, device, dense), device, repeats)
     except torch.OutOfMemoryError as error:
         return {"length": length, "refused": str(error).splitlines()[0], "times": {}}
     times["sparse"] = {key: sum(times[stage][key] for stage in STAGES) for key in ("forward_ms", "backward_ms")}
@@ -148,6 +155,22 @@ def _build_dense(length: int, heads: int, width: int, backend: str, device: torc
             return [F.scaled_dot_product_attention(query, keys, values, is_causal=True)]
 
     return attend, [query, keys, values]
+
+
+def _build_layer(
+    layer: SparseAttention | DenseAttention, length: int, device: torch.device, backend: str | None = None
+) -> Run:
+    frame = layer.build_frame(one_document(1, length, device), torch.float32)
+    hidden = torch.randn(1, length, layer.shape.width, device=device, requires_grad=True)
+
+    def attend() -> Sequence[Tensor]:
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"))
+            if backend is not None:
+                stack.enter_context(restricted([backend]))
+            return [layer(hidden, frame)]
+
+    return attend, [hidden, *layer.parameters()]
 
 
 def _time(

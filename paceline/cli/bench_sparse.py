@@ -19,6 +19,9 @@ _TITLES = {
     "sparse": "all of them",
     "flash": "dense, flash",
     "cudnn": "dense, cuDNN",
+    "layer": "layer, sparse",
+    "layer_flash": "layer, dense, flash",
+    "layer_cudnn": "layer, dense, cuDNN",
 }
 
 
@@ -60,7 +63,7 @@ def command(
     Console().print(build_table(measured))
     for dense, length in measured["break_even"].items():
         told = f"from {length:,} tokens on (of those measured)" if length else "at none of these lengths"
-        print(f"faster than {_TITLES[dense]}: {told}")
+        print(f"faster than {_TITLES[f'layer_{dense}']}: {told}")
 
 
 def build_table(measured: dict[str, Any]) -> Any:
@@ -70,7 +73,7 @@ def build_table(measured: dict[str, Any]) -> Any:
     rows = measured["rows"]
     table = Table("stage", *(f"{row['length']:,}" for row in rows), title=title)
     for name, words in _TITLES.items():
-        if name in ("flash", "cudnn") and name not in measured["break_even"]:
+        if name.endswith(("flash", "cudnn")) and name.removeprefix("layer_") not in measured["break_even"]:
             continue
         table.add_row(words, *(_cell(row, name) for row in rows))
     return table

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -36,7 +37,9 @@ def test_what_is_right_passes() -> None:
         ("torch", "fp64", True),
         ("torch", "fp32", True),
         ("torch", "bf16", True),
+        ("torch", "fp32", True),
     ]
+    assert compare()[-1]["worst"] == "selected blocks"
     assert [row["path"] for row in compare("one token")][-1] == "decode"
 
 
@@ -45,7 +48,38 @@ def test_a_window_that_is_one_too_wide_is_found(monkeypatch: pytest.MonkeyPatch)
         return attend_window(query, keys, values, frame, replace(pattern, window=pattern.window + 1))
 
     monkeypatch.setattr(parity, "build_stages", lambda path: replace(TORCH, attend_window=too_wide))
-    assert not any(row["ok"] for row in compare())
+    assert not any(row["ok"] for row in compare() if row["worst"] != "selected blocks")
+
+
+@pytest.mark.parametrize("is_there", [True, False])
+def test_gradients_that_are_no_numbers_or_not_there_are_found(is_there: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The output is right, and so is every gradient but those of what compresses."""
+
+    class Spoilt(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, states):
+            return states.clone()
+
+        @staticmethod
+        def backward(ctx, grad):
+            return grad * math.nan
+
+    def compress(states, compression, frame):
+        found = TORCH.compress(states, compression, frame)
+        return Spoilt.apply(found) if is_there else found.detach()
+
+    monkeypatch.setattr(parity, "build_stages", lambda path: replace(TORCH, compress=compress))
+    assert not any(row["ok"] for row in compare() if row["worst"] != "selected blocks")
+
+
+def test_a_selection_that_is_another_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    def select(query, keys, logsum, frame, pattern):
+        return TORCH.select(query, -keys, logsum, frame, pattern)
+
+    monkeypatch.setattr(parity, "build_stages", lambda path: replace(TORCH, select=select))
+    (*_, of_blocks) = compare("group 1, packed")
+    assert of_blocks["worst"] == "selected blocks"
+    assert not of_blocks["ok"]
 
 
 @pytest.mark.parametrize("ok", [True, False])

@@ -12,8 +12,9 @@ from paceline.cli.main import run_command
 
 
 def row(length: int, ours: float, dense: float) -> dict:
-    times = {name: {"forward_ms": ours / 2, "backward_ms": ours / 2} for name in (*sparse.STAGES, "sparse")}
-    return {"length": length, "refused": None, "times": times | {"flash": {"forward_ms": dense, "backward_ms": 0.0}}}
+    times = {name: {"forward_ms": ours / 2, "backward_ms": ours / 2} for name in (*sparse.STAGES, "sparse", "layer")}
+    times |= {name: {"forward_ms": dense, "backward_ms": 0.0} for name in ("flash", "layer_flash")}
+    return {"length": length, "refused": None, "times": times}
 
 
 def test_each_stage_is_timed() -> None:
@@ -24,6 +25,8 @@ def test_each_stage_is_timed() -> None:
         assert (found["times"][stage]["backward_ms"] > 0) == (stage != "select")
     total = sum(found["times"][stage]["forward_ms"] for stage in sparse.STAGES)
     assert found["times"]["sparse"]["forward_ms"] == pytest.approx(total)
+    assert found["times"]["layer"]["backward_ms"] > 0
+    assert found["times"]["layer_flash"]["backward_ms"] > 0
     assert measured["path"] in ("torch", "fast")
 
 

@@ -25,6 +25,7 @@ from paceline.recipes.nsa.gates import BRANCHES, Gates
 from paceline.recipes.nsa.pattern import Frame, Pattern, build_frame
 from paceline.recipes.nsa.rotary import Rotation, rotate
 from paceline.recipes.nsa.stages import Stages, States
+from paceline.recipes.nsa.torch_path import TORCH
 
 
 @dataclass(frozen=True)
@@ -92,8 +93,8 @@ class SparseAttention(nn.Module):
     def _attend(
         self, query: Tensor, states: States, frame: Frame, blocks_BTGn: Tensor | None
     ) -> tuple[Tensor, Tensor, Tensor]:
-        stages, pattern = self._stages, self.shape.pattern
-        assert stages is not None, "the reference has no cache to fill"
+        # The reference fills no cache: what is to be decoded from one is read by plain torch.
+        stages, pattern = self._stages or TORCH, self.shape.pattern
         with self._mark("compress"):
             keys = stages.compress(states.compressed_keys, self.compress_keys, frame)
             keys = rotate(keys, frame.block_rotation).to(query.dtype)

@@ -1,9 +1,11 @@
 """Which stages compute sparse attention on a device, and why.
 
     choose_path("auto", "cpu", model, "warn")      -> Path("torch", "no GPU")
+    find_path("fast", "cpu", model)                -> Path("torch", "no GPU")
     build_stages("torch")                          -> the stages of torch_path.py
 
-What cannot be served is refused with the reason: `fast` always, `auto` where attention.fallback=error asks for kernels or nothing.
+What a training cannot be served is refused with the reason: `fast` always, `auto` where attention.fallback=error asks for kernels or
+nothing. A model that was trained can be read anywhere: its weights know no path.
 """
 
 from __future__ import annotations
@@ -39,6 +41,11 @@ def choose_path(requested: str, device_type: str, model: Model, fallback: str) -
         what = f"model.sparse_path=auto finds no kernels here: {refusal}"
         raise ConfigError(what, "model.sparse_path and attention.fallback=error", "set model.sparse_path=torch")
     return Path("torch", refusal)
+
+
+def find_path(requested: str, device_type: str, model: Model) -> Path:
+    """What computes a model here, whatever it was trained with."""
+    return choose_path("auto" if requested == "fast" else requested, device_type, model, "warn")
 
 
 def fast_refusal(device_type: str, model: Model) -> str:

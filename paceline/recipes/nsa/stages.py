@@ -90,3 +90,19 @@ class Stages:
     select: Select
     attend_selected: AttendSelected
     attend_window: AttendWindow
+
+
+STAGES = {
+    "compress": "compress",
+    "compressed": "attend_compressed",
+    "select": "select",
+    "selected": "attend_selected",
+    "window": "attend_window",
+}
+"""as they are told of, in the order in which a layer runs them, and their fields above"""
+
+
+def name_stage(stages: Stages, stage: str) -> str:
+    """Where the function lives that computes it: torch_path.attend_window."""
+    computes = getattr(stages, STAGES[stage])
+    return f"{computes.__module__.rpartition('.')[2]}.{computes.__name__}"

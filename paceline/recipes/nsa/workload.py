@@ -18,11 +18,12 @@ from paceline.recipes.nsa.block import swiglu_width
 from paceline.recipes.nsa.config import NsaConfig, is_sparse
 from paceline.recipes.nsa.flops import count_flops
 from paceline.recipes.nsa.gates import BRANCHES
-from paceline.recipes.nsa.model import LanguageModel
-from paceline.recipes.nsa.paths import Path, build_stages, choose_path
+from paceline.recipes.nsa.model import LanguageModel, count_parameters
+from paceline.recipes.nsa.paths import build_stages, choose_path, find_path
 from paceline.recipes.nsa.pattern import Pattern
 from paceline.recipes.nsa.samples import TokenSamples, load_samples
 from paceline.recipes.nsa.sampling import write_text
+from paceline.recipes.nsa.stages import STAGES, Stages, name_stage
 from paceline.workload import AttentionCall, Choice, Objective, Sampled, Setting, Workload
 
 
@@ -43,28 +44,34 @@ class NsaWorkload(Workload):
         self._is_packed = config.data.source in ("text", "shards")
 
     def build_model(self, setting: Setting) -> LanguageModel:
+        """Sparse by what can compute it on this device: a training has asked for its path before (`choices`)."""
+        path = find_path(self._config.model.sparse_path, setting.device.type, self._config.model)
+        return self._build(setting, build_stages(path.name))
+
+    def _build(self, setting: Setting, stages: Stages | None) -> LanguageModel:
         config, model = self._config, self._config.model
-        path = self._choose_path(setting.device.type)
         return LanguageModel(
             self._data.vocabulary,
             model.layers,
             build_shape(config),
             model.feed_forward or swiglu_width(model.width),
-            stages=None if path is None else build_stages(path.name),
+            stages=stages,
             kernel=None if self._is_sparse else setting.attention,
             is_packed=self._is_packed,
             is_marked=config.telemetry.nvtx and setting.device.type == "cuda",
         )
 
     def choices(self, setting: Setting) -> Sequence[Choice]:
-        """Whether attention is sparse, and what computes each branch of it."""
+        """Whether attention is sparse, and what computes each branch of it; ConfigError where the path cannot be had."""
         model = self._config.model
         chosen = [Choice("model.sparse", model.sparse, "sparse" if self._is_sparse else "dense", self._why)]
-        path = self._choose_path(setting.device.type)
-        if path is not None:
+        if self._is_sparse:
+            path = choose_path(model.sparse_path, setting.device.type, model, self._config.attention.fallback)
             chosen.append(Choice("model.sparse_path", model.sparse_path, path.name, path.reason))
-            for stage in ("compress", BRANCHES[0], "select", *BRANCHES[1:]):
-                chosen.append(Choice(f"attention.{stage}", model.sparse_path, path.name, path.reason))
+            stages = build_stages(path.name)
+            for stage in STAGES:
+                computes = "reference.attend" if stages is None else name_stage(stages, stage)
+                chosen.append(Choice(f"attention.{stage}", model.sparse_path, computes, path.reason))
         return chosen
 
     def train_set(self) -> TokenSamples:
@@ -150,7 +157,10 @@ class NsaWorkload(Workload):
 
     def details(self) -> Mapping[str, Any]:
         attention = f"{'sparse' if self._is_sparse else 'dense'} ({self._why})"
-        return {**self._data.details, "attention": attention}
+        with torch.device("meta"):
+            counts = count_parameters(self._build(Setting(torch.device("meta"), "sdpa"), None))
+        parts = ", ".join(f"{part} {count:,}" for part, count in counts.items() if count and part != "total")
+        return {**self._data.details, "attention": attention, "parameters": f"{counts['total']:,}: {parts}"}
 
     @cached_property
     def _flops_per_token(self) -> float:
@@ -162,12 +172,6 @@ class NsaWorkload(Workload):
             sparse=self._is_sparse,
             is_packed=self._is_packed,
         )
-
-    def _choose_path(self, device_type: str) -> Path | None:
-        if not self._is_sparse:
-            return None
-        model = self._config.model
-        return choose_path(model.sparse_path, device_type, model, self._config.attention.fallback)
 
 
 def build_shape(config: NsaConfig) -> Shape:

@@ -73,8 +73,8 @@ def check(case: tuple, dtype: torch.dtype, seed: int = 0, gate: str = "sigmoid")
             errors[name] = (parameter.grad.norm() / gradients["project_out.weight"].norm()).item()
         else:
             errors[name] = relative_error(parameter.grad, gradients[name])
-    worst = max(errors, key=lambda name: errors[name])
-    assert errors[worst] <= LIMITS[dtype], (worst, errors[worst])
+    # One by one: what is not a number is never the largest.
+    assert all(error <= LIMITS[dtype] for error in errors.values()), errors
 
 
 @pytest.mark.parametrize("dtype", LIMITS, ids=str)

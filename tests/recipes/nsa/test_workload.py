@@ -35,15 +35,41 @@ def build_model(workload: NsaWorkload) -> LanguageModel:
 def test_every_branch_says_what_computes_it() -> None:
     said = {choice.about: (choice.effective, choice.reason) for choice in build().choices(CPU)}
     assert said["model.sparse"] == ("sparse", "as requested")
+    why = "its kernels are for GPUs, and there is none here"
+    assert said["model.sparse_path"] == ("torch", why)
     for about in ("compress", "compressed", "select", "selected", "window"):
-        assert said[f"attention.{about}"] == ("torch", "its kernels are for GPUs, and there is none here")
+        computes, reason = said[f"attention.{about}"]
+        assert computes.endswith(("compress", "select", f"attend_{about}"))
+        assert reason == why
+    (*_, by_reference) = build("model.sparse_path=reference").choices(CPU)
+    assert by_reference.effective == "reference.attend"
     dense = build("model.sparse=never").choices(CPU)
     assert [(choice.about, choice.effective) for choice in dense] == [("model.sparse", "dense")]
 
 
-def test_fast_is_refused_on_a_cpu() -> None:
+def test_a_training_by_kernels_is_refused_on_a_cpu_and_what_they_trained_is_read_there() -> None:
+    workload = build("model.sparse_path=fast", "model.head_width=64")
     with pytest.raises(ConfigError, match="cannot be served here"):
-        build("model.sparse_path=fast", "model.head_width=64").build_model(CPU)
+        workload.choices(CPU)
+    assert workload.sample(build_model(workload), "The ", tokens=2, temperature=0, top=None, seed=0).num_tokens
+
+
+def test_what_the_reference_trained_is_sampled_with_caches() -> None:
+    written = []
+    for path in ("reference", "torch"):
+        torch.manual_seed(0)
+        workload = build(f"model.sparse_path={path}")
+        written.append(workload.sample(build_model(workload), "The ", tokens=3, temperature=0, top=None, seed=0).text)
+    assert written[0] == written[1]
+
+
+def test_parameters_are_counted_by_part() -> None:
+    workload = build()
+    total = sum(parameter.numel() for parameter in build_model(workload).parameters())
+    told = workload.details()["parameters"]
+    assert told.startswith(f"{total:,}: embedding ")
+    assert "compression" in told
+    assert "compression" not in build("model.sparse=never").details()["parameters"]
 
 
 def test_the_audit_hears_of_each_branch() -> None:
