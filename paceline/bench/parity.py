@@ -39,7 +39,7 @@ from paceline.telemetry.failure import format_failure
 LIMITS = {"fp64": 1e-12, "fp32": 1e-5, "bf16": 2e-2}
 _NEAR_TIES = 0.005
 """of the queries may choose other blocks in fp32"""
-_SMALL = Pattern(16, 8, 32, 5, 48)
+_SMALL = Pattern(16, 8, 16, 5, 48)
 """so that rows that the reference can walk through have blocks to choose from"""
 CASES: dict[str, tuple[int, int, int, Pattern, tuple[int, ...]]] = {
     "one token": (12, 2, 64, Pattern(), (1,)),
