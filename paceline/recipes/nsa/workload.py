@@ -160,7 +160,7 @@ class NsaWorkload(Workload):
         with torch.device("meta"):
             counts = count_parameters(self._build(Setting(torch.device("meta"), "sdpa"), None))
         parts = ", ".join(f"{part} {count:,}" for part, count in counts.items() if count and part != "total")
-        return {**self._data.details, "attention": attention, "parameters": f"{counts['total']:,}: {parts}"}
+        return {**self._data.details, "attention": attention, "parameters_by_part": f"{counts['total']:,}: {parts}"}
 
     @cached_property
     def _flops_per_token(self) -> float:

@@ -66,10 +66,10 @@ def test_what_the_reference_trained_is_sampled_with_caches() -> None:
 def test_parameters_are_counted_by_part() -> None:
     workload = build()
     total = sum(parameter.numel() for parameter in build_model(workload).parameters())
-    told = workload.details()["parameters"]
+    told = workload.details()["parameters_by_part"]
     assert told.startswith(f"{total:,}: embedding ")
     assert "compression" in told
-    assert "compression" not in build("model.sparse=never").details()["parameters"]
+    assert "compression" not in build("model.sparse=never").details()["parameters_by_part"]
 
 
 def test_the_audit_hears_of_each_branch() -> None:
