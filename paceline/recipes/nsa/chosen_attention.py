@@ -33,7 +33,7 @@ def attend_chosen(
 class _Chosen(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, q: Any, k: Any, v: Any, chosen: torch.Tensor, owner: torch.Tensor, block: int) -> Any:
-        from paceline.recipes.nsa.chosen_kernels import forward_kernel
+        from paceline.recipes.nsa.chosen_kernels import nsa_chosen_forward_kernel
 
         q, k, v = q.contiguous(), k.contiguous(), v.contiguous()
         chosen = chosen.int().contiguous()
@@ -41,7 +41,7 @@ class _Chosen(torch.autograd.Function):
         out = torch.empty_like(q)
         lse = q.new_empty((B, H, T), dtype=torch.float32)
         options = _options(q, k, chosen, block)
-        forward_kernel[(T, B * k.shape[2])](
+        nsa_chosen_forward_kernel[(T, B * k.shape[2])](
             q, k, v, chosen, out, lse, T, LOG2_E / math.sqrt(D), RP=max(16, _heads(q, k)), **options
         )
         ctx.save_for_backward(q, k, v, chosen, owner, out, lse)
@@ -50,7 +50,11 @@ class _Chosen(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, grad: torch.Tensor) -> Any:
-        from paceline.recipes.nsa.chosen_kernels import key_gradient_kernel, query_gradient_kernel, sum_parts_kernel
+        from paceline.recipes.nsa.chosen_kernels import (
+            nsa_chosen_key_gradient_kernel,
+            nsa_chosen_query_gradient_kernel,
+            nsa_chosen_sum_parts_kernel,
+        )
 
         q, k, v, chosen, owner, out, lse = ctx.saved_tensors
         grad = grad.contiguous()
@@ -60,7 +64,7 @@ class _Chosen(torch.autograd.Function):
         delta = sum_products(out, grad)
         options = _options(q, k, chosen, ctx.block)
         dq = torch.empty_like(q)
-        query_gradient_kernel[(T, B * G)](
+        nsa_chosen_query_gradient_kernel[(T, B * G)](
             q, k, v, chosen, lse, delta, grad, dq, T, factor * LOG2_E, factor, RP=max(16, _heads(q, k)), **options
         )
         work = plan_work(chosen)
@@ -68,11 +72,11 @@ class _Chosen(torch.autograd.Function):
         parts = q.new_empty((B * G, work.parts_room, 2, ctx.block, D), dtype=torch.float32)
         dk, dv = torch.zeros_like(k), torch.zeros_like(v)
         grid = (min(_PROGRAMS, room), B * G)
-        key_gradient_kernel[grid](
+        nsa_chosen_key_gradient_kernel[grid](
             q, k, v, owner, work.query, work.pieces, work.count, lse, delta, grad, dk, dv, parts,
             T, room, work.parts_room, factor * LOG2_E, factor, RQ=_heads(q, k), QB=max(1, _ROWS // _heads(q, k)), **options,
         )  # fmt: skip
-        sum_parts_kernel[grid](
+        nsa_chosen_sum_parts_kernel[grid](
             owner, work.pieces, work.count, parts, dk, dv, T, room, work.parts_room, G=G, D=D, L=ctx.block
         )
         return dq, dk, dv, None, None, None

@@ -28,7 +28,7 @@ def store_tile(base_ptr, row, stride, mask, value, D: tl.constexpr):
 
 
 @triton.jit(do_not_specialize=["T"])
-def forward_kernel(
+def nsa_chosen_forward_kernel(
     q_ptr, k_ptr, v_ptr, chosen_ptr, out_ptr, lse_ptr, T, scale,
     H: tl.constexpr, G: tl.constexpr, D: tl.constexpr, N: tl.constexpr, L: tl.constexpr, RP: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
@@ -65,7 +65,7 @@ def forward_kernel(
 
 
 @triton.jit(do_not_specialize=["T"])
-def query_gradient_kernel(
+def nsa_chosen_query_gradient_kernel(
     q_ptr, k_ptr, v_ptr, chosen_ptr, lse_ptr, delta_ptr, grad_ptr, dq_ptr, T, scale, factor,
     H: tl.constexpr, G: tl.constexpr, D: tl.constexpr, N: tl.constexpr, L: tl.constexpr, RP: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
@@ -96,14 +96,14 @@ def query_gradient_kernel(
 
 
 @triton.jit(do_not_specialize=["T", "room", "parts_room"])
-def key_gradient_kernel(
+def nsa_chosen_key_gradient_kernel(
     q_ptr, k_ptr, v_ptr, owner_ptr, query_ptr, work_ptr, count_ptr, lse_ptr, delta_ptr, grad_ptr, dk_ptr, dv_ptr, parts_ptr,
     T, room, parts_room, scale, factor,
     H: tl.constexpr, G: tl.constexpr, D: tl.constexpr, N: tl.constexpr, L: tl.constexpr, RQ: tl.constexpr, QB: tl.constexpr,
     PRECISION: tl.constexpr,
 ):  # fmt: skip
     """dk and dv of the blocks of one row and group. A program takes one piece of work after another: a block, and some of the
-    queries that chose it. Where those are all, it writes what the keys get; where not, a part for `sum_parts_kernel`.
+    queries that chose it. Where those are all, it writes what the keys get; where not, a part for `nsa_chosen_sum_parts_kernel`.
     """
     R: tl.constexpr = H // G
     x = tl.program_id(1)
@@ -153,7 +153,7 @@ def store_block(dk_ptr, dv_ptr, owner_ptr, first, dk, dv, T, G: tl.constexpr, D:
 
 
 @triton.jit(do_not_specialize=["T", "room", "parts_room"])
-def sum_parts_kernel(
+def nsa_chosen_sum_parts_kernel(
     owner_ptr, work_ptr, count_ptr, parts_ptr, dk_ptr, dv_ptr, T, room, parts_room,
     G: tl.constexpr, D: tl.constexpr, L: tl.constexpr,
 ):  # fmt: skip

@@ -46,7 +46,7 @@ def _score(
 
     J: as many as the last of these queries can have before it, in a document that fills the row; so early queries cost less.
     """
-    from paceline.recipes.nsa.score_kernels import score_kernel
+    from paceline.recipes.nsa.score_kernels import nsa_score_kernel
 
     rows, length, heads, width = query.shape
     num_slots, groups = keys.shape[1:3]
@@ -54,7 +54,7 @@ def _score(
     scores = query.new_zeros((rows, groups, count, num_selection), dtype=torch.float32)
     is_wide = query.dtype == torch.float32
     tile = 32 if is_wide else 64
-    score_kernel[(-(-count // tile), rows * groups)](
+    nsa_score_kernel[(-(-count // tile), rows * groups)](
         query, keys, logsum, frame.compressed.low, frame.compressed.high, frame.block_low_BT, frame.block_high_BT,
         frame.block_slot_BT, scores, begin, length, num_slots, count, num_selection, LOG2_E / math.sqrt(width),
         H=heads, G=groups, D=width, PER_BLOCK=pattern.block // pattern.stride,

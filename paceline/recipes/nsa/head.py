@@ -101,12 +101,12 @@ def _differentiate(logits_CV: Tensor, labels_C: Tensor) -> tuple[Tensor, Tensor]
 
 
 def differentiate_by_kernel(logits_CV: Tensor, labels_C: Tensor) -> tuple[Tensor, Tensor]:
-    from paceline.recipes.nsa.loss_kernels import loss_kernel
+    from paceline.recipes.nsa.loss_kernels import nsa_loss_kernel
 
     count, vocabulary = logits_CV.shape
     losses = logits_CV.new_empty(count, dtype=torch.float32)
     block = min(4096, 1 << (vocabulary - 1).bit_length())
-    loss_kernel[(count,)](logits_CV, labels_C, losses, vocabulary, NO_LABEL=NO_LABEL, BLOCK=block, num_warps=8)
+    nsa_loss_kernel[(count,)](logits_CV, labels_C, losses, vocabulary, NO_LABEL=NO_LABEL, BLOCK=block, num_warps=8)
     return losses, logits_CV
 
 

@@ -51,7 +51,7 @@ def attend_range(
 class _Range(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, stretch: Stretch) -> Any:
-        from paceline.recipes.nsa.range_kernels import forward_kernel
+        from paceline.recipes.nsa.range_kernels import nsa_range_forward_kernel
 
         q, k, v = q.contiguous(), k.contiguous(), v.contiguous()
         B, T, H, D = q.shape
@@ -59,7 +59,7 @@ class _Range(torch.autograd.Function):
         out = torch.empty_like(q)
         lse = q.new_empty((B, H, T), dtype=torch.float32)
         tile = _tile(D, q.dtype)
-        forward_kernel[(-(-T // tile["BM"]), B * H)](
+        nsa_range_forward_kernel[(-(-T // tile["BM"]), B * H)](
             q, k, v, stretch.low, stretch.high, out, lse, T, S, LOG2_E / math.sqrt(D), H=H, G=G, D=D, **tile
         )  # fmt: skip
         ctx.save_for_backward(q, k, v, out, lse)
@@ -69,7 +69,7 @@ class _Range(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, grad: torch.Tensor, _: torch.Tensor) -> Any:
-        from paceline.recipes.nsa.range_kernels import key_gradient_kernel, query_gradient_kernel
+        from paceline.recipes.nsa.range_kernels import nsa_range_key_gradient_kernel, nsa_range_query_gradient_kernel
 
         q, k, v, out, lse = ctx.saved_tensors
         stretch: Stretch = ctx.stretch
@@ -80,14 +80,14 @@ class _Range(torch.autograd.Function):
         dq = torch.empty_like(q)
         tile = _tile(D, q.dtype)
         factor = 1 / math.sqrt(D)
-        query_gradient_kernel[(-(-T // tile["BM"]), B * H)](
+        nsa_range_query_gradient_kernel[(-(-T // tile["BM"]), B * H)](
             q, k, v, stretch.low, stretch.high, lse, delta, grad, dq, T, S, factor * LOG2_E, factor, H=H, G=G, D=D, **tile
         )  # fmt: skip
         programs = -(-S // tile["BN"]) * B * G
         shares = H // G if programs < _ENOUGH_PROGRAMS else 1
         # What several shares of the heads add is kept apart, and summed in their order.
         dk, dv = (x.new_empty((shares, *x.shape), dtype=torch.float32 if shares > 1 else x.dtype) for x in (k, v))
-        key_gradient_kernel[(-(-S // tile["BN"]), B * G, shares)](
+        nsa_range_key_gradient_kernel[(-(-S // tile["BN"]), B * G, shares)](
             q, k, v, stretch.low, stretch.high, stretch.since, stretch.until, lse, delta, grad, dk, dv, T, S,
             factor * LOG2_E, factor, H=H, G=G, D=D, SHARE=H // G // shares, **tile,
         )  # fmt: skip

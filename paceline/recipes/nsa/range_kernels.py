@@ -37,7 +37,7 @@ def load_ends(low_ptr, high_ptr, t, T):
 
 
 @triton.jit(do_not_specialize=["T", "S"])
-def forward_kernel(
+def nsa_range_forward_kernel(
     q_ptr, k_ptr, v_ptr, low_ptr, high_ptr, out_ptr, lse_ptr, T, S, scale,
     H: tl.constexpr, G: tl.constexpr, D: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
@@ -85,7 +85,7 @@ def probabilities(q, k, s, low, high, lse, scale, PRECISION: tl.constexpr):
 
 
 @triton.jit(do_not_specialize=["T", "S"])
-def query_gradient_kernel(
+def nsa_range_query_gradient_kernel(
     q_ptr, k_ptr, v_ptr, low_ptr, high_ptr, lse_ptr, delta_ptr, grad_ptr, dq_ptr, T, S, scale, factor,
     H: tl.constexpr, G: tl.constexpr, D: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
@@ -115,7 +115,7 @@ def query_gradient_kernel(
 
 
 @triton.jit(do_not_specialize=["T", "S"])
-def key_gradient_kernel(
+def nsa_range_key_gradient_kernel(
     q_ptr, k_ptr, v_ptr, low_ptr, high_ptr, since_ptr, until_ptr, lse_ptr, delta_ptr, grad_ptr, dk_ptr, dv_ptr, T, S, scale, factor,
     H: tl.constexpr, G: tl.constexpr, D: tl.constexpr, SHARE: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip

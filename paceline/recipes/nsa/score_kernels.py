@@ -17,7 +17,7 @@ LOG2_E = tl.constexpr(1.4426950408889634)
 
 
 @triton.jit(do_not_specialize=["begin", "T", "N", "Q", "J"])
-def score_kernel(
+def nsa_score_kernel(
     q_ptr, k_ptr, lse_ptr, first_ptr, seen_ptr, low_ptr, high_ptr, slot_ptr, scores_ptr, begin, T, N, Q, J, scale,
     H: tl.constexpr, G: tl.constexpr, D: tl.constexpr, PER_BLOCK: tl.constexpr, PER_SELECTION: tl.constexpr,
     BM: tl.constexpr, BJ: tl.constexpr, PRECISION: tl.constexpr,
