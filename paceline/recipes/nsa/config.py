@@ -87,8 +87,10 @@ def identify_data(config: NsaConfig) -> str:
 def check(config: NsaConfig) -> list[Problem]:
     """Contradictions that types alone cannot see."""
     model = config.model
-    geometry = (model.window, model.selection_block) if is_sparse(config)[0] else (None, None)
-    return [*_check_heads(model), *_check_pattern(model), *check_data(config.data, *geometry)]
+    if not is_sparse(config)[0]:
+        return [*_check_heads(model), *check_data(config.data, None, None)]
+    sparse = (*_check_kernels(model), *_check_pattern(model))
+    return [*_check_heads(model), *sparse, *check_data(config.data, model.window, model.selection_block)]
 
 
 def _check_heads(model: Model) -> Iterator[Problem]:
@@ -104,6 +106,9 @@ def _check_heads(model: Model) -> Iterator[Problem]:
     if model.head_width % 2:
         what = f"model.head_width={model.head_width} is odd: RoPE turns coordinates in pairs"
         yield Problem(what, "model.head_width", f"set model.head_width={model.head_width + 1}")
+
+
+def _check_kernels(model: Model) -> Iterator[Problem]:
     if model.sparse_path == "fast" and model.head_width not in (64, 128):
         what = f"model.head_width={model.head_width} with model.sparse_path=fast, whose kernels take 64 and 128"
         yield Problem(

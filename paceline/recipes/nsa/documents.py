@@ -133,8 +133,9 @@ def check_text(value: Any, field: str) -> tuple[str | None, str]:
 
 def _read_text(stream: IO[bytes], origin: Origin) -> _Reader:
     def read(offset: int, number: int) -> Iterator[Found]:
-        while block := stream.read(PIECE_BYTES):
-            piece = block if len(block) < PIECE_BYTES else block[: _cut(block)]
+        # One byte more than a piece says whether the file goes on after it.
+        while block := stream.read(PIECE_BYTES + 1):
+            piece = block if len(block) <= PIECE_BYTES else block[: _cut(block[:PIECE_BYTES])]
             at, offset, number = offset, offset + len(piece), number + 1
             stream.seek(offset)
             try:

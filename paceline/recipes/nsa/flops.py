@@ -23,14 +23,16 @@ def count_flops(model: Model, vocabulary: int, length: int, *, sparse: bool, is_
         compression = 2 * model.head_width * (model.block * model.head_width + model.head_width)
         weights += int(2 * model.groups * compression / model.stride)
     if not is_packed:
-        looked_at = _mean_keys(model, length) if sparse else (length + 1) / 2
+        looked_at = mean_keys(model, length) if sparse else (length + 1) / 2
     per_layer = 2 * weights + 4 * inner * looked_at
     return 3.0 * (model.layers * per_layer + 2 * model.width * vocabulary)
 
 
-def _mean_keys(model: Model, length: int) -> float:
+def mean_keys(model: Model, length: int) -> float:
     """Keys that a query of one long document looks at, over all branches."""
     compressed = sum(max(0, (t + 1 - model.block) // model.stride + 1) for t in range(length))
-    reach = model.selected * model.selection_block
-    selected, window = (sum(min(t + 1, most) for t in range(length)) for most in (reach, model.window))
+    # Whole blocks, and of the query's own what is not after it.
+    size = model.selection_block
+    selected = sum((min(t // size + 1, model.selected) - 1) * size + t % size + 1 for t in range(length))
+    window = sum(min(t + 1, model.window) for t in range(length))
     return (compressed + selected + window) / length

@@ -17,6 +17,7 @@ from paceline.engine.seen import Seen
 
 BRANCHES = ("compressed", "selected", "window")
 _KEPT = 1024
+"""tokens of a forward, spread over it; some of them several times where it has fewer"""
 _COLLAPSED = 0.95
 """a head that gives one branch this share of its gates, on average, has given up the others"""
 
@@ -34,11 +35,13 @@ class Gates(nn.Module):
         gates_BTH3: Tensor = logits.sigmoid() if self._kind == "sigmoid" else logits.softmax(-1).to(logits.dtype)
         if self.training:
             tokens = gates_BTH3.detach().flatten(0, 1)
-            self._seen.keep(tokens[:: max(1, len(tokens) // _KEPT)].float())
+            # As many as there is room for, always: of fewer, what was there before would be read with them.
+            spread_K = torch.arange(_KEPT, device=tokens.device) * len(tokens) // _KEPT
+            self._seen.keep(tokens[spread_K].float())
         return gates_BTH3
 
     def read_shares(self) -> Tensor | None:
-        """(K, H, 3): what share of a head's gates each branch had, for some tokens of the last training forward; None before it."""
+        """(K, H, 3): what share of a head's gates each branch had, for tokens spread over the last training forward; None before it."""
         gates_KH3 = self._seen.read()
         return None if gates_KH3 is None else gates_KH3 / gates_KH3.sum(-1, keepdim=True).clamp(min=1e-12)
 

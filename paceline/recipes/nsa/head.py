@@ -19,7 +19,8 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-NO_LABEL = -100
+from paceline.recipes.nsa.batch import NO_LABEL
+
 MOST_BYTES = 2**28
 """of a part's logits: 256 MiB, so that the products are large and their sums few"""
 _ROWS = 128

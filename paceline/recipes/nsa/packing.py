@@ -11,10 +11,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from paceline.recipes.nsa.batch import NO_LABEL as NO_LABEL
 from paceline.recipes.nsa.stream import Ints, TokenStream
-
-NO_LABEL = -100
-"""as in batch.py, which needs torch"""
 
 
 class Packed(NamedTuple):

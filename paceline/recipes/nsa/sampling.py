@@ -5,6 +5,8 @@ write_text(model, tokenizer, 2048, "Once upon", tokens=100, temperature=0.8, top
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 
@@ -13,6 +15,9 @@ from paceline.recipes.nsa.decoder import Decoder
 from paceline.recipes.nsa.model import LanguageModel
 from paceline.recipes.nsa.tokenizer import Tokenizer
 from paceline.workload import Sampled
+
+COLDEST = 1e-9
+"""above 0: what is divided by less may leave the range of numbers, and draws nothing else than the likeliest anyway"""
 
 
 def write_text(
@@ -26,6 +31,7 @@ def write_text(
     seed: int,
 ) -> Sampled:
     """`length`: tokens that the model saw at once in training. Ends early where the model ends its document."""
+    _check(prompt, temperature)
     ids = list(tokenizer.encode([prompt])[0])
     if not ids:
         raise UsageError("the prompt is empty", "--prompt", "give text to go on from")
@@ -48,6 +54,18 @@ def write_text(
     note = f"{total:,} tokens, more than the {length:,} that the model saw at once" if total > length else ""
     per_token = (decoder.bytes_read - before) / max(1, num_steps)
     return Sampled(prompt, tokenizer.decode(written), len(ids), len(written), per_token, note)
+
+
+def _check(prompt: str, temperature: float) -> None:
+    try:
+        prompt.encode()
+    except UnicodeEncodeError as error:
+        what = f"the prompt is not UTF-8 text (character {error.start + 1} of it)"
+        raise UsageError(what, "--prompt", "give it as UTF-8: the shell passed bytes that are none") from None
+    if temperature != 0 and not COLDEST <= temperature < math.inf:
+        what = f"nothing can be drawn with temperature {temperature:g}"
+        do = f"give a number from {COLDEST:g} on, such as 0.8, or 0 for the likeliest token"
+        raise UsageError(what, "--temperature", do)
 
 
 def draw_token(logits_V: Tensor, temperature: float, top: int | None, random: torch.Generator) -> int:

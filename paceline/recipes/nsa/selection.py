@@ -40,7 +40,11 @@ def score_blocks(weights_BGQN: Tensor, first_BQ: Tensor, num_selection: int, pat
     slots_BQN = first_BQ[..., None] + torch.arange(num_slots, device=device)
     of_document = weights_BGQN.gather(3, slots_BQN.clamp(max=num_slots - 1)[:, None].expand_as(weights_BGQN))
     of_document = of_document.masked_fill((slots_BQN >= num_slots)[:, None], 0.0)
-    return of_document @ overlap_weights(num_slots, num_selection, pattern, device).to(weights_BGQN.dtype)
+    overlap_NJ = overlap_weights(num_slots, num_selection, pattern, device).to(weights_BGQN.dtype)
+    # Autocast would round the scores to bf16, in which many blocks are equal that are not.
+    with torch.autocast(device.type, enabled=False):
+        scores_BGQJ: Tensor = of_document @ overlap_NJ
+    return scores_BGQJ
 
 
 def choose_blocks(scores_BGQJ: Tensor, positions_BQ: Tensor, pattern: Pattern) -> Tensor:

@@ -1,4 +1,4 @@
-"""A token shard: one file of documents as numbers, written once, whole or not there. No torch, no numpy; mapped.py reads it for training.
+"""A token shard: one file of documents as numbers, written once, whole or not there. No torch, no numpy; stream.py reads it for training.
 
     128 bytes    header: magic, version, bytes per token, vocabulary, tokens, documents, tokenizer, checksum of the rest, its own checksum
     tokens       uint16 or uint32, little-endian, document after document, each with its end-of-document token

@@ -14,7 +14,7 @@ import json
 import sys
 from array import array
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -40,9 +40,6 @@ class Identity:
     def typecode(self) -> str:
         """Of the numbers that hold an id: `H` (uint16) or `I` (uint32)."""
         return "H" if self.vocabulary <= 2**16 else "I"
-
-    def to_record(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 class Tokenizer(Protocol):
@@ -104,11 +101,11 @@ def fingerprint_of(content: Any) -> str:
 
 def check_same(given: Identity, stored: Identity, given_by: str, stored_at: str) -> None:
     """DataError, with both fingerprints, where tokens were made by another tokenizer."""
-    if given.fingerprint == stored.fingerprint:
+    if given == stored:
         return
-    what = (
-        f"the tokenizer is not the one that made these tokens: its fingerprint is {given.fingerprint} "
-        f"(vocabulary {given.vocabulary:,}), that of the shards {stored.fingerprint} (vocabulary {stored.vocabulary:,})"
+    its, theirs = (
+        f"{one.fingerprint} (vocabulary {one.vocabulary:,}, ends documents with {one.end})" for one in (given, stored)
     )
+    what = f"the tokenizer is not the one that made these tokens: its fingerprint is {its}, that of the shards {theirs}"
     do = "leave the tokenizer out: the shards' own is taken; or prepare the text again with this one, into another --out DIR"
     raise DataError(what, f"{given_by} and {stored_at}", do)

@@ -15,7 +15,7 @@ from paceline.errors import DataError, UsageError
 from paceline.recipes.nsa.tokenizer import Identity, fingerprint_of
 
 _ENDS = ("<|endoftext|>", "<|end_of_text|>", "<|eos|>", "<eos>", "</s>", "<|im_end|>", "[EOS]", "[SEP]")
-"""what ends a document where the file does not say so itself: the first that it has"""
+"""what ends a document: the first of them that the file has as a special token, which no text can become"""
 _DO = "give `bytes`, a tokenizer.json, or a directory with vocab.json and merges.txt"
 
 
@@ -37,8 +37,8 @@ class FileTokenizer:
         if not vocabulary:
             raise DataError("this tokenizer has no tokens", where, _DO)
         size = max(vocabulary.values()) + 1
-        found = next((vocabulary[name] for name in _ENDS if name in vocabulary), None)
-        # None of the known names: an id of our own, after all others.
+        found = next((vocabulary[name] for name in _ENDS if name in vocabulary and self._is_beyond_text(name)), None)
+        # None that will do: an id of our own, after all others.
         end, size = (size, size + 1) if found is None else (found, size)
         self.identity = Identity("tokenizers", fingerprint_of(content), size, end, padding=end)
 
@@ -53,6 +53,15 @@ class FileTokenizer:
 
     def content(self) -> str:
         return self._text
+
+    def _is_beyond_text(self, name: str) -> bool:
+        """Whether no text becomes this token: other added tokens are looked for in any text, and so are pieces of some models."""
+        added = self._tokenizer.get_added_tokens_decoder()
+        number = next((number for number, token in added.items() if token.special and token.content == name), None)
+        if number is None:
+            return False
+        encoded = self._tokenizer.encode_batch_fast([name, f"a{name}a", f"a {name} a"], add_special_tokens=False)
+        return all(number not in one.ids for one in encoded)
 
 
 def read_tokenizer_file(path: Path) -> FileTokenizer:

@@ -43,6 +43,30 @@ def test_refused_with_the_reason(overrides: list[str], what: str, do: str) -> No
     assert do in str(caught.value.render())
 
 
+@pytest.mark.parametrize(
+    "idle",
+    [
+        ["model.selected=1"],
+        ["model.block=10"],
+        ["model.selection_block=4"],
+        ["model.sparse_path=fast", "model.head_width=32"],
+        ["model.sparse_path=fast", "model.head_width=64", "model.heads=34"],
+    ],
+)
+def test_what_dense_attention_does_not_read_is_not_refused(idle: list[str]) -> None:
+    load("model.sparse=never", *idle)
+    load("model.sparse=auto", "model.break_even=513", *idle)
+    with pytest.raises(ConfigError):
+        load("model.sparse=auto", "model.break_even=512", *idle)
+
+
+@pytest.mark.parametrize(("given", "what"), [("model.heads=5", "5 = 2 × 2 + 1"), ("model.head_width=7", "is odd")])
+def test_heads_have_to_fit_in_either(given: str, what: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load("model.sparse=never", given)
+    assert what in caught.value.render()
+
+
 def test_auto_is_sparse_from_the_break_even_on_and_says_so() -> None:
     sparse, why = is_sparse(load("model.sparse=auto", "model.break_even=512"))
     assert (sparse, why) == (True, "data.length=512 >= model.break_even=512")

@@ -99,6 +99,19 @@ def test_a_long_one_is_cut_where_text_may_be_cut_and_nothing_is_lost(
     assert all((one.text or "").endswith("\n\n") for one in read(path))
 
 
+@pytest.mark.parametrize(("length", "pieces"), [(63, 1), (64, 1), (65, 2)])
+def test_only_what_is_longer_than_a_piece_is_cut(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, length: int, pieces: int
+) -> None:
+    monkeypatch.setattr(documents, "PIECE_BYTES", 64)
+    path = tmp_path / "a.txt"
+    text = ("one line\n" * 10)[: length - 1] + "."
+    path.write_text(text)
+    found = read(path)
+    assert len(found) == pieces
+    assert "".join(one.text or "" for one in found) == text
+
+
 @pytest.mark.parametrize(
     ("content", "says"), [(b"ab\xffcd", r"not UTF-8 text \(byte 3\)"), (b"a\0b", r"NUL bytes.*byte 2")]
 )

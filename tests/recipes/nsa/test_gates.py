@@ -46,3 +46,32 @@ def test_a_head_that_gave_up_branches_is_counted() -> None:
         gates.project.bias.zero_()
     gates.eval()(torch.randn(1, 2000, 8))
     assert summarise([gates]) == said, "an evaluation is not training"
+
+
+@pytest.mark.parametrize("tokens", [1, 3, 512, 1023, 1024, 1025, 5000])
+def test_any_number_of_tokens_speaks_for_all_heads_and_for_nothing_else(tokens: int) -> None:
+    """Neither what was there before the first forward nor what an earlier, longer one left is mixed in."""
+    gates = gates_with([0] * 6)
+    gates(torch.randn(1, 2000, 8))
+    with torch.no_grad():
+        gates.project.bias.copy_(torch.tensor([-9, -9, 9] * 2))
+    for some in (gates, gates_with([-9, -9, 9] * 2)):
+        some(torch.randn(1, tokens, 8))
+        said = summarise([some])
+        assert said["gate_collapsed"] == 1.0
+        assert said["gate_window"] == pytest.approx(1, abs=1e-3)
+
+
+@pytest.mark.parametrize("tokens", [2, 700, 1024, 1500, 2047])
+def test_the_kept_tokens_are_spread_over_all_of_them(tokens: int) -> None:
+    """The first half of the tokens opens one branch, the second half another: both are heard alike."""
+    gates = gates_with([-9, -9, -9] * 2)
+    with torch.no_grad():
+        gates.project.weight[0::3, 0] = 18
+        gates.project.weight[1::3, 1] = 18
+    hidden = torch.zeros(1, tokens, 8)
+    hidden[:, : tokens // 2, 0] = hidden[:, tokens // 2 :, 1] = 1
+    gates(hidden)
+    said = summarise([gates])
+    assert said["gate_compressed"] == pytest.approx(tokens // 2 / tokens, abs=2e-3)
+    assert said["gate_selected"] == pytest.approx(1 - tokens // 2 / tokens, abs=2e-3)

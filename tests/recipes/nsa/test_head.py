@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import torch
 from torch.nn import functional as F
 
-from paceline.recipes.nsa import head
+from paceline.recipes.nsa import batch, head, packing
 from tests.recipes.nsa.attentions import relative_error
 
 
@@ -51,3 +53,9 @@ def test_no_label_at_all() -> None:
     assert found == 0
     assert not hidden.grad.any()
     assert not weights.grad.any()
+
+
+def test_what_has_no_label_is_said_in_one_place() -> None:
+    assert head.NO_LABEL is batch.NO_LABEL is packing.NO_LABEL
+    root = Path(head.__file__).parent
+    assert [file.name for file in root.glob("*.py") if "\nNO_LABEL = " in file.read_text()] == ["batch.py"]

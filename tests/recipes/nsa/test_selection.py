@@ -133,3 +133,17 @@ def test_every_selection_has_the_forced_blocks_and_only_the_past() -> None:
         assert (blocks == forced).any(-1).all()
     filled = blocks[..., 1:] >= 0
     assert (blocks[..., 1:] > blocks[..., :-1])[filled].all(), "rising, so none twice"
+
+
+def test_autocast_does_not_round_what_selects() -> None:
+    """Scores of bf16 would choose other blocks for many queries than those of fp32."""
+    positions = make_positions((600,), (250, 350))
+    frame = frame_of(positions, build_attention())
+    random = torch.Generator().manual_seed(5)
+    query = torch.randn(2, 600, 4, 16, generator=random)
+    keys = torch.randn(2, frame.ends_BN.shape[1], 2, 16, generator=random)
+    _, logsum = attend_compressed(query, keys, keys, frame)
+    expected = select(query, keys, logsum, frame, SMALL)
+    with torch.autocast("cpu", torch.bfloat16):
+        found = select(query, keys, logsum, frame, SMALL)
+    assert torch.equal(found, expected)

@@ -38,6 +38,13 @@ def test_another_tokenizer_is_refused_with_both_fingerprints() -> None:
     check_same(stored, stored, "", "")
 
 
+def test_another_end_is_another_tokenizer() -> None:
+    """The same file, read by a version that ends documents otherwise: the tokens would not be the same."""
+    given = type(ByteTokenizer.identity)("tokenizers", "tokenizers:abc", 100, 99, 99)
+    with pytest.raises(DataError, match=r"ends documents with 99.*ends documents with 4"):
+        check_same(given, type(given)("tokenizers", "tokenizers:abc", 99, 4, 4), "a", "b")
+
+
 def test_the_fingerprint_is_of_what_it_does() -> None:
     content: dict[str, Any] = {"model": {"vocab": {"a": 0, "b": 1}, "merges": []}, "padding": None}
     other_order = {"padding": {"length": 3}, "model": {"merges": [], "vocab": {"b": 1, "a": 0}}}
@@ -123,6 +130,34 @@ class TestWithTheLibrary:
         (tmp_path / "tokenizer.json").write_text(json.dumps(content))
         identity = load_tokenizer(str(tmp_path)).identity
         assert (identity.end, identity.vocabulary) == (258, 259)
+
+    def test_an_end_that_text_can_write_is_none(self, gpt2: Tokenizer, tmp_path: Path) -> None:
+        """An added token that is not special is found in any text, whatever the library was told of special ones."""
+        content = json.loads(gpt2.content() or "")
+        content["added_tokens"][0]["special"] = False
+        (tmp_path / "tokenizer.json").write_text(json.dumps(content))
+        tokenizer = load_tokenizer(str(tmp_path))
+        (tokens,) = tokenizer.encode(["a<|endoftext|>b"])
+        assert 258 in tokens
+        assert tokenizer.identity.end not in tokens
+        assert (tokenizer.identity.end, tokenizer.identity.vocabulary) == (259, 260)
+
+    def test_the_next_name_is_taken_where_the_first_is_not_special(self, gpt2: Tokenizer, tmp_path: Path) -> None:
+        content = json.loads(gpt2.content() or "")
+        end = content["added_tokens"][0]
+        content["added_tokens"] = [end | {"special": False}, end | {"id": 259, "content": "</s>"}]
+        (tmp_path / "tokenizer.json").write_text(json.dumps(content))
+        assert load_tokenizer(str(tmp_path)).identity.end == 259
+
+    @pytest.mark.parametrize("text", ["</s>", "a</s>", "a </s> b", "</s></s>"])
+    def test_nor_is_one_that_the_model_makes_of_its_letters(self, gpt2: Tokenizer, tmp_path: Path, text: str) -> None:
+        """Special, but a piece of the model as well: the library does not look for it, the model finds it."""
+        end = json.loads(gpt2.content() or "")["added_tokens"][0] | {"id": 1, "content": "</s>"}
+        pieces = [["<unk>", 0.0], ["</s>", 0.0], *([letter, -3.0] for letter in "ab </s>")]
+        model = {"type": "Unigram", "unk_id": 0, "vocab": pieces, "byte_fallback": False}
+        (tmp_path / "tokenizer.json").write_text(json.dumps({"version": "1.0", "added_tokens": [end], "model": model}))
+        tokenizer = load_tokenizer(str(tmp_path))
+        assert tokenizer.identity.end not in tokenizer.encode([text])[0]
 
     def test_a_file_that_cuts_and_pads_does_neither_here(self, gpt2: Tokenizer, tmp_path: Path) -> None:
         content = json.loads(gpt2.content() or "")

@@ -10,7 +10,10 @@ import torch
 
 from paceline.errors import ConfigError, UsageError
 from paceline.recipes.job import load_job
+from paceline.recipes.nsa.config import Model
+from paceline.recipes.nsa.flops import mean_keys
 from paceline.recipes.nsa.model import LanguageModel
+from paceline.recipes.nsa.sampling import COLDEST, draw_token
 from paceline.recipes.nsa.workload import NsaWorkload
 from paceline.workload import Attends, Chooses, Draw, Samples, Setting, check_workload
 
@@ -118,6 +121,21 @@ def test_flops_of_the_dense_twin_by_hand() -> None:
     assert workload.step_flops(10) == 10 * 6 * (weights + 2 * 32 * 65 / 2 + 16 * 100)
 
 
+def test_keys_of_a_small_pattern_by_hand() -> None:
+    """14 queries. Of its own block a query sees what is behind it; with 12, the first block that is not selected comes."""
+    model = Model(block=4, stride=2, selection_block=4, selected=3, window=3)
+    compressed = [0, 0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6]
+    selected = [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 4 + 4 + 1, 4 + 4 + 2]
+    window = [1, 2, *[3] * 12]
+    assert mean_keys(model, 14) == sum(compressed + selected + window) / 14
+
+
+def test_selected_keys_where_rows_are_long() -> None:
+    """Almost always 15 whole blocks and half of the query's own; a row's first queries have less to look at."""
+    model = Model(block=65_536, window=1)
+    assert mean_keys(model, 65_536) * 65_536 - 65_536 - 1 == pytest.approx(985.0 * 65_536, rel=1e-3)
+
+
 def test_it_writes() -> None:
     workload = build()
     model = build_model(workload).eval()
@@ -133,6 +151,31 @@ def test_it_writes() -> None:
     assert "more than the 64" in workload.sample(model, "long " * 13, **settings).note
     with pytest.raises(UsageError, match="prompt is empty"):
         workload.sample(model, "", **settings)
+
+
+def test_a_prompt_that_is_no_text_is_refused() -> None:
+    """What a shell gives for bytes that are not UTF-8."""
+    workload = build()
+    with pytest.raises(UsageError, match="not UTF-8") as caught:
+        workload.sample(build_model(workload), "The \udcff", tokens=1, temperature=1.0, top=None, seed=0)
+    (problem,) = caught.value.problems
+    assert (problem.where, bool(problem.do)) == ("--prompt", True)
+
+
+@pytest.mark.parametrize("temperature", [math.nan, math.inf, -1.0, 1e-310])
+def test_a_temperature_that_leaves_nothing_to_draw_from_is_refused(temperature: float) -> None:
+    workload = build()
+    with pytest.raises(UsageError, match=f"temperature {temperature:g}") as caught:
+        workload.sample(build_model(workload), "The ", tokens=1, temperature=temperature, top=None, seed=0)
+    (problem,) = caught.value.problems
+    assert (problem.where, bool(problem.do)) == ("--temperature", True)
+
+
+@pytest.mark.parametrize("top", [None, 5])
+@pytest.mark.parametrize("temperature", [COLDEST, 1e300])
+def test_any_other_temperature_draws(temperature: float, top: int | None) -> None:
+    logits = torch.tensor([-3e38, 0.0, 3e38, 2.9e38] * 3)
+    assert 0 <= draw_token(logits, temperature, top, torch.Generator().manual_seed(0)) < 12
 
 
 def test_random_tokens_are_no_text() -> None:
