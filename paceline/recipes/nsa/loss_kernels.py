@@ -10,7 +10,7 @@ import triton
 import triton.language as tl
 
 
-@triton.jit(do_not_specialize=["V"])
+@triton.jit
 def nsa_loss_kernel(logits_ptr, labels_ptr, losses_ptr, V, NO_LABEL: tl.constexpr, BLOCK: tl.constexpr):
     """One token: its loss, and softmax - 1 at the label in place of its logits; zeros where it has no label."""
     row = tl.program_id(0).to(tl.int64)

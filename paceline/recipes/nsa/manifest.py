@@ -83,9 +83,9 @@ class Manifest:
     parts: tuple[Part, ...] = ()
     state: str = UNFINISHED
 
-    def with_part(self, index: int, part: Part) -> Manifest:
-        """The same with this part in its place, or after all others."""
-        return replace(self, parts=(*self.parts[:index], part, *self.parts[index + 1 :]))
+    def with_part(self, part: Part) -> Manifest:
+        """The same with this part after all others."""
+        return replace(self, parts=(*self.parts, part))
 
     @property
     def end(self) -> Place:

@@ -52,7 +52,7 @@ class Parts:
         """Part after part, to the end of the inputs or to the limit."""
         encoded = self._encode_from(self.manifest.end)
         while (part := self._make_part(len(self.manifest.parts), encoded)) is not None:
-            self.manifest = self.manifest.with_part(len(self.manifest.parts), part)
+            self.manifest = self.manifest.with_part(part)
             with storage_errors(self._request.out):
                 write_manifest(self._request.out, self.manifest)
 
