@@ -1,6 +1,6 @@
 """A retrieval task: names with values, planted far back in long filler, and asked for at the end. What is close by does not help.
 
-    filler … PLANT name value … filler … PLANT name value … filler (data.needle_distance or more) … ASK name value ASK name value END
+    filler … PLANT name value … filler … PLANT name value … filler (data.needle_distance or more) … ASK name value ASK name value
 
 The values are planted after `data.needle_first`, outside the first block, and end `data.needle_distance` before the first question, outside
 the sliding window and the local blocks: only a model that finds the right block among all others can answer. Names and values are tokens
@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from paceline.recipes.nsa.batch import NO_LABEL
 from paceline.recipes.nsa.data_config import Data, needle_room
-from paceline.recipes.nsa.packing import NO_LABEL, Packed, number_documents
+from paceline.recipes.nsa.packing import Packed, number_documents
 from paceline.recipes.nsa.source import NEEDLE_NAMES, needle_vocabulary
 from paceline.recipes.nsa.stream import Ints
 from paceline.recipes.nsa.tokenizer import ByteTokenizer

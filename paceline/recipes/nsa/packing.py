@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from paceline.recipes.nsa.batch import NO_LABEL as NO_LABEL
+from paceline.recipes.nsa.batch import NO_LABEL
 from paceline.recipes.nsa.stream import Ints, TokenStream
 
 

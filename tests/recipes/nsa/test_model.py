@@ -6,8 +6,8 @@ import torch
 
 from paceline.engine.recomputation import recompute_blocks
 from paceline.recipes.nsa.attention import Shape
+from paceline.recipes.nsa.batch import NO_LABEL
 from paceline.recipes.nsa.block import swiglu_width
-from paceline.recipes.nsa.head import NO_LABEL
 from paceline.recipes.nsa.model import LanguageModel, count_parameters
 from paceline.recipes.nsa.torch_path import TORCH
 from paceline.telemetry.events import QuietLog

@@ -7,8 +7,8 @@ from random import Random
 import numpy as np
 import pytest
 
-from paceline.recipes.nsa.batch import NO_LABEL as BATCH_NO_LABEL
-from paceline.recipes.nsa.packing import NO_LABEL, Packed, count_samples, pack_sample
+from paceline.recipes.nsa.batch import NO_LABEL
+from paceline.recipes.nsa.packing import Packed, count_samples, pack_sample
 from paceline.recipes.nsa.stream import Segment, TokenStream, join_documents
 
 PADDING = 257
@@ -35,10 +35,6 @@ def in_segments(documents: list[array[int]], sizes: list[int]) -> TokenStream:
 
 def pack_all(stream: TokenStream, length: int) -> list[Packed]:
     return [pack_sample(stream, sample, length, PADDING) for sample in range(count_samples(stream, length))]
-
-
-def test_the_label_that_is_none_has_one_value() -> None:
-    assert NO_LABEL == BATCH_NO_LABEL
 
 
 @pytest.mark.parametrize("seed", range(12))
