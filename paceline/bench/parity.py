@@ -28,7 +28,7 @@ from paceline.bench.stopwatch import stopwatch
 from paceline.engine.failure import explain_exception
 from paceline.parentage import die_with_parent
 from paceline.recipes.nsa import reference
-from paceline.recipes.nsa.attention import Shape, SparseAttention
+from paceline.recipes.nsa.attention import Shape, SparseAttention, reference_sizes
 from paceline.recipes.nsa.cache import SparseCache
 from paceline.recipes.nsa.config import Model
 from paceline.recipes.nsa.paths import build_stages, fast_refusal
@@ -146,17 +146,7 @@ def _row(case: str, path: str, kind: str, worst: str, error: float, limit: float
 def _by_reference(
     attention: SparseAttention, hidden: Tensor, positions: Tensor, upstream: Tensor
 ) -> tuple[Tensor, Tensor, dict[str, Tensor | None]]:
-    shape, pattern = attention.shape, attention.shape.pattern
-    sizes = reference.Sizes(
-        heads=shape.heads,
-        groups=shape.groups,
-        block=pattern.block,
-        stride=pattern.stride,
-        selection_block=pattern.selection_block,
-        selected=pattern.selected,
-        window=pattern.window,
-        gate=shape.gate,
-    )
+    sizes = reference_sizes(attention.shape)
     hidden = hidden.clone().requires_grad_()
     starts = (torch.arange(positions.shape[1], device=positions.device) - positions[0]).tolist()
     weights = dict(attention.named_parameters())
@@ -175,7 +165,7 @@ def _errors(
     expected: Tensor,
     gradients: Mapping[str, Tensor | None],
 ) -> dict[str, float]:
-    """Of the output and of every gradient; those that nothing flows to are left out."""
+    """Of the output and of every gradient. Where nothing but rounding flows, what was found is held against the largest gradient's norm."""
     stored = torch.float64 if kind == "fp64" else torch.float32
     attention = attention.to(stored)
     given = hidden.detach().to(stored, copy=True).requires_grad_()
@@ -184,10 +174,14 @@ def _errors(
         found = attention(given, frame, blocks_BTGn=blocks)
     found.backward(upstream.to(found.dtype))
     errors = {"output": _relative(found, expected)}
+    norms = {name: 0.0 if right is None else float(right.norm()) for name, right in gradients.items()}
+    most = max(norms.values())
     for name, parameter in [("hidden", given), *attention.named_parameters()]:
-        right = gradients[name]
-        if right is not None and right.any():
-            errors[name] = math.inf if parameter.grad is None else _relative(parameter.grad, right)
+        right, grad = gradients[name], parameter.grad
+        if right is None or norms[name] < 1e-12 * most:
+            errors[name] = 0.0 if grad is None else float(grad.double().norm()) / most
+        else:
+            errors[name] = math.inf if grad is None else _relative(grad, right)
     return errors
 
 

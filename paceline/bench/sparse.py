@@ -24,7 +24,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from paceline.bench.stopwatch import stopwatch
-from paceline.engine.backends import BACKENDS, restricted
+from paceline.engine.backends import restricted
 from paceline.engine.failure import explain_exception
 from paceline.parentage import die_with_parent
 from paceline.recipes.nsa.attention import DenseAttention, Shape, SparseAttention
@@ -32,10 +32,9 @@ from paceline.recipes.nsa.compression import Compression
 from paceline.recipes.nsa.config import Model
 from paceline.recipes.nsa.paths import build_stages, choose_path
 from paceline.recipes.nsa.pattern import Pattern, build_frame, one_document
+from paceline.recipes.nsa.stages import STAGES
 from paceline.telemetry.failure import format_failure
 
-STAGES = ("compress", "compressed", "select", "selected", "window")
-"""as the layer runs them; `compress` is that of keys and values together"""
 LENGTHS = {"cuda": (2048, 4096, 8192, 16384, 32768, 65536), "cpu": (256, 512, 1024, 2048)}
 """where none are asked for"""
 _DENSE = {"cuda": ("flash", "cudnn"), "cpu": ("flash",)}
@@ -123,6 +122,7 @@ def _build_stages(length: int, heads: int, groups: int, width: int, path: str, d
         with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
             return [stages.compress(states, compression, frame) for states in (raw_keys, raw_values)]
 
+    # By the names of STAGES; `compress` is that of keys and values together.
     return {
         "compress": (compress, [raw_keys, raw_values, *compression.parameters()]),
         "compressed": (
@@ -143,7 +143,6 @@ def _build_stages(length: int, heads: int, groups: int, width: int, path: str, d
 
 def _build_dense(length: int, heads: int, width: int, backend: str, device: torch.device) -> Run:
     """Every head with keys of its own: that torch need not repeat those of a group counts in its favour."""
-    assert backend in BACKENDS
     dtype = torch.bfloat16 if device.type == "cuda" else torch.float32
     query, keys, values = (
         torch.randn(1, length, heads, width, device=device, dtype=dtype).transpose(1, 2).requires_grad_()

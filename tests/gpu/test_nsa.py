@@ -17,12 +17,12 @@ import torch
 from torch import Tensor
 
 from paceline.recipes.nsa import fast_path, head, reference, torch_path
-from paceline.recipes.nsa.attention import Shape, SparseAttention
+from paceline.recipes.nsa.attention import Shape, SparseAttention, reference_sizes
 from paceline.recipes.nsa.decoder import Decoder
 from paceline.recipes.nsa.model import LanguageModel
 from paceline.recipes.nsa.pattern import Frame, Pattern, one_document
 from paceline.recipes.nsa.selection import choose_blocks, score_blocks
-from tests.recipes.nsa.attentions import build, frame_of, make_hidden, make_positions, relative_error, sizes_of
+from tests.recipes.nsa.attentions import build, frame_of, make_hidden, make_positions, relative_error
 
 pytestmark = [pytest.mark.gpu, pytest.mark.timeout(400)]
 
@@ -57,7 +57,7 @@ def by_reference(attention: SparseAttention, hidden: Tensor, positions: Tensor, 
     hidden = hidden.clone().requires_grad_()
     starts = (torch.arange(positions.shape[1]) - positions.cpu()).tolist()
     weights = dict(attention.named_parameters())
-    rows = [reference.attend(row, weights, starts[b], sizes_of(attention)) for b, row in enumerate(hidden)]
+    rows = [reference.attend(row, weights, starts[b], reference_sizes(attention.shape)) for b, row in enumerate(hidden)]
     mixed, blocks = (torch.stack(parts) for parts in zip(*rows, strict=True))
     gradients = torch.autograd.grad(mixed, [hidden, *weights.values()], upstream, allow_unused=True)
     return mixed.detach(), blocks, dict(zip(["hidden", *weights], gradients, strict=True))

@@ -42,6 +42,23 @@ class Shape:
     """hidden width of φ; None: twice the head's"""
 
 
+def reference_sizes(shape: Shape) -> reference.Sizes:
+    """The same sizes as the reference, which shares nothing with the other paths, wants them."""
+    pattern = shape.pattern
+    return reference.Sizes(
+        heads=shape.heads,
+        groups=shape.groups,
+        block=pattern.block,
+        stride=pattern.stride,
+        selection_block=pattern.selection_block,
+        selected=pattern.selected,
+        window=pattern.window,
+        gate=shape.gate,
+        initial=pattern.initial,
+        local=pattern.local,
+    )
+
+
 class SparseAttention(nn.Module):
     """Compressed, selected and window attention, mixed by gates. `stages` None: by the reference, one query after another."""
 
@@ -119,19 +136,7 @@ class SparseAttention(nn.Module):
         return projected
 
     def _by_reference(self, hidden_BTW: Tensor, frame: Frame, blocks_BTGn: Tensor | None) -> Tensor:
-        shape, pattern = self.shape, self.shape.pattern
-        sizes = reference.Sizes(
-            shape.heads,
-            shape.groups,
-            pattern.block,
-            pattern.stride,
-            pattern.selection_block,
-            pattern.selected,
-            pattern.window,
-            shape.gate,
-            pattern.initial,
-            pattern.local,
-        )
+        sizes = reference_sizes(self.shape)
         weights = dict(self.named_parameters())
         rows = []
         for row, hidden_TW in enumerate(hidden_BTW):

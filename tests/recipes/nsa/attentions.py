@@ -5,7 +5,6 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from paceline.recipes.nsa import reference
 from paceline.recipes.nsa.attention import Shape, SparseAttention
 from paceline.recipes.nsa.pattern import Frame, Pattern
 from paceline.recipes.nsa.stages import Stages
@@ -32,20 +31,6 @@ def build(
             fan_in = parameter.shape[-1]
             parameter.copy_(torch.randn_like(parameter) * (1.0 / fan_in**0.5 if parameter.dim() > 1 else 0.3))
     return attention
-
-
-def sizes_of(attention: SparseAttention) -> reference.Sizes:
-    shape, pattern = attention.shape, attention.shape.pattern
-    return reference.Sizes(
-        heads=shape.heads,
-        groups=shape.groups,
-        block=pattern.block,
-        stride=pattern.stride,
-        selection_block=pattern.selection_block,
-        selected=pattern.selected,
-        window=pattern.window,
-        gate=shape.gate,
-    )
 
 
 def make_positions(*rows: tuple[int, ...]) -> Tensor:

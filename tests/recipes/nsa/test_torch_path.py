@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from paceline.recipes.nsa import reference, torch_path
-from paceline.recipes.nsa.attention import SparseAttention
+from paceline.recipes.nsa.attention import SparseAttention, reference_sizes
 from paceline.recipes.nsa.pattern import Pattern
 from tests.recipes.nsa.attentions import (
     SMALL,
@@ -19,7 +19,6 @@ from tests.recipes.nsa.attentions import (
     make_hidden,
     make_positions,
     relative_error,
-    sizes_of,
 )
 
 LIMITS = {torch.float64: 1e-12, torch.float32: 1e-5, torch.bfloat16: 2e-2}
@@ -43,7 +42,7 @@ def by_reference(attention: SparseAttention, hidden: Tensor, positions: Tensor, 
     hidden = hidden.clone().requires_grad_()
     starts = (torch.arange(positions.shape[1]) - positions).tolist()
     weights = dict(attention.named_parameters())
-    rows = [reference.attend(row, weights, starts[b], sizes_of(attention)) for b, row in enumerate(hidden)]
+    rows = [reference.attend(row, weights, starts[b], reference_sizes(attention.shape)) for b, row in enumerate(hidden)]
     mixed, blocks = (torch.stack(parts) for parts in zip(*rows, strict=True))
     gradients = torch.autograd.grad(mixed, [hidden, *weights.values()], upstream, allow_unused=True)
     return mixed.detach(), blocks, dict(zip(["hidden", *weights], gradients, strict=True))
