@@ -9,34 +9,27 @@ none.
 from __future__ import annotations
 
 import argparse
-import json
-import os
 import statistics
-import sys
 import time
-import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch.profiler import ProfilerActivity, profile
 
+from paceline.bench.answering import answer, end
 from paceline.bench.stopwatch import stopwatch, wait
 from paceline.config.contradictions import Facts
 from paceline.engine.attend import KERNELS
 from paceline.engine.attention import Attention, choose_attention, find_calls, flex_refusal
 from paceline.engine.backends import BACKENDS, States, build_states, find_refusals, restricted
-from paceline.engine.failure import explain_exception
 from paceline.engine.kernels import Seen, find_attention
 from paceline.engine.precision import DTYPES, choose_precision
 from paceline.engine.ranks import Ranks
 from paceline.engine.seeding import make_deterministic
-from paceline.parentage import die_with_parent
 from paceline.recipes.job import Job, load_job
 from paceline.telemetry.events import QuietLog
-from paceline.telemetry.failure import format_failure
 from paceline.workload import AttentionCall
 
 _WINDOW_MS = 20.0
@@ -82,14 +75,7 @@ def main(argv: list[str]) -> int:
     parser.add_argument("overrides", nargs="*", metavar="key=value")
     parser.add_argument("--repeats", type=int, default=9)
     arguments = parser.parse_intermixed_args(argv)
-    try:
-        print(json.dumps(measure(load_job(arguments.target, arguments.overrides), arguments.repeats)))
-        return 0
-    except BaseException as error:
-        typed, _ = explain_exception(error, Path(), 0)
-        text = "".join(traceback.format_exception(error))
-        print(format_failure(typed.to_record() | {"traceback": text}), file=sys.stderr)
-        return typed.exit_code
+    return answer(lambda: measure(load_job(arguments.target, arguments.overrides), arguments.repeats))
 
 
 def measure(job: Job, repeats: int) -> dict[str, Any]:
@@ -278,8 +264,4 @@ def _spread(values: list[float]) -> dict[str, float | int] | None:
 
 
 if __name__ == "__main__":
-    die_with_parent(os.getppid())
-    code = main(sys.argv[1:])
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(code)  # torch's own end takes a second or more
+    end(main)

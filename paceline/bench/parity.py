@@ -10,23 +10,17 @@ share of queries that choose other blocks, which only near-ties may.
 from __future__ import annotations
 
 import argparse
-import json
 import math
-import os
 import statistics
-import sys
-import traceback
 from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from paceline.bench.answering import answer, end
 from paceline.bench.stopwatch import stopwatch
-from paceline.engine.failure import explain_exception
-from paceline.parentage import die_with_parent
 from paceline.recipes.nsa import reference
 from paceline.recipes.nsa.attention import Shape, SparseAttention, reference_sizes
 from paceline.recipes.nsa.cache import SparseCache
@@ -34,7 +28,6 @@ from paceline.recipes.nsa.config import Model
 from paceline.recipes.nsa.paths import build_stages, fast_refusal
 from paceline.recipes.nsa.pattern import Frame, Pattern, one_document
 from paceline.recipes.nsa.rotary import build_rotation
-from paceline.telemetry.failure import format_failure
 
 LIMITS = {"fp64": 1e-12, "fp32": 1e-5, "bf16": 2e-2}
 _NEAR_TIES = 0.005
@@ -230,19 +223,8 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--length", type=int, default=2048)
     arguments = parser.parse_args(argv)
-    try:
-        print(json.dumps(measure(arguments.seed, arguments.length)))
-        return 0
-    except BaseException as error:
-        typed, _ = explain_exception(error, Path(), 0)
-        text = "".join(traceback.format_exception(error))
-        print(format_failure(typed.to_record() | {"traceback": text}), file=sys.stderr)
-        return typed.exit_code
+    return answer(lambda: measure(arguments.seed, arguments.length))
 
 
 if __name__ == "__main__":
-    die_with_parent(os.getppid())
-    code = main(sys.argv[1:])
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(code)  # torch's own end takes a second or more
+    end(main)

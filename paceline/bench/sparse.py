@@ -10,30 +10,23 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import json
-import os
 import statistics
-import sys
-import traceback
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from paceline.bench.answering import answer, end
 from paceline.bench.stopwatch import stopwatch
 from paceline.engine.backends import restricted
-from paceline.engine.failure import explain_exception
-from paceline.parentage import die_with_parent
 from paceline.recipes.nsa.attention import DenseAttention, Shape, SparseAttention
 from paceline.recipes.nsa.compression import Compression
 from paceline.recipes.nsa.config import Model
 from paceline.recipes.nsa.paths import build_stages, choose_path
 from paceline.recipes.nsa.pattern import Pattern, build_frame, one_document
 from paceline.recipes.nsa.stages import STAGES
-from paceline.telemetry.failure import format_failure
 
 LENGTHS = {"cuda": (2048, 4096, 8192, 16384, 32768, 65536), "cpu": (256, 512, 1024, 2048)}
 """where none are asked for"""
@@ -204,19 +197,8 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--width", type=int, default=64)
     parser.add_argument("--repeats", type=int, default=5)
     given = parser.parse_args(argv)
-    try:
-        print(json.dumps(measure(given.length, given.heads, given.groups, given.width, given.repeats)))
-        return 0
-    except BaseException as error:
-        typed, _ = explain_exception(error, Path(), 0)
-        text = "".join(traceback.format_exception(error))
-        print(format_failure(typed.to_record() | {"traceback": text}), file=sys.stderr)
-        return typed.exit_code
+    return answer(lambda: measure(given.length, given.heads, given.groups, given.width, given.repeats))
 
 
 if __name__ == "__main__":
-    die_with_parent(os.getppid())
-    code = main(sys.argv[1:])
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(code)  # torch's own end takes a second or more
+    end(main)
