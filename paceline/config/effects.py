@@ -54,7 +54,7 @@ def find_idle(config: RunConfig, given: Collection[str]) -> Iterator[tuple[str, 
     if config.data.num_workers == 0:
         idle += [
             (f"data.{name}", "data.num_workers=0 loads in the training process")
-            for name in ("prefetch", "pin_memory", "loader_timeout_s")
+            for name in ("prefetch", "loader_timeout_s")
         ]
     if not config.supervise.enabled:
         names = ("policy", "stall_floor_s", "stall_factor", *_PHASE_LIMITS)

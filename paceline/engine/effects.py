@@ -42,7 +42,7 @@ def find_ineffective(context: Context) -> Iterator[tuple[str, str]]:
         yield "parallel.check_every", "one rank has nobody to compare its parameters with"
     if "precision.tf32" in given and not has_gpu:
         yield "precision.tf32", "there is no GPU"
-    if "data.pin_memory" in given and config.data.num_workers not in (0, "auto") and not has_gpu:
+    if "data.pin_memory" in given and not has_gpu:
         yield "data.pin_memory", "there is no GPU"
     if "telemetry.sync_timing" in given and not has_gpu:
         yield "telemetry.sync_timing", "there is no GPU: a CPU works in step with its clock"

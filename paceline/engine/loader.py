@@ -46,7 +46,7 @@ class MicroBatch:
     """samples of the whole global batch"""
 
     def pin_memory(self) -> MicroBatch:
-        """For the loader's pinning thread, which does not look inside a dataclass by itself."""
+        """The same in page-locked memory; the loader's pinning thread does not look inside a dataclass by itself."""
         pin = torch.utils.data._utils.pin_memory.pin_memory
         return dataclasses.replace(self, batch=pin(self.batch))  # type: ignore[no-untyped-call]
 
@@ -139,6 +139,7 @@ class Loader:
         """the samples live on the device: no loader processes"""
         self._samples = samples if placed is None else placed
         data = context.config.data
+        self._pins = self._ranks.device.type == "cuda" and not self._is_placed and data.pin_memory is not False
         facts = LoaderFacts(
             is_placed=self._is_placed,
             is_heavy=isinstance(samples, Weighed) and samples.is_heavy,
@@ -155,7 +156,7 @@ class Loader:
 
     def find_ineffective(self, given: Collection[str]) -> Iterator[tuple[str, str]]:
         """(key, reason) of each key that was given and that the choice above leaves without effect."""
-        idle = find_idle(self._config.data.num_workers, self.num_workers, self._reason)
+        idle = find_idle(self._config.data.num_workers, self.num_workers, self._reason, self._is_placed)
         return ((key, reason) for key, reason in idle if key in given)
 
     def load(self, first_step: int, last_step: int, *, in_process: bool = False) -> Iterator[MicroBatch]:
@@ -164,7 +165,9 @@ class Loader:
         requests = self._plan_requests(first_step, last_step)
         fetcher = _Fetcher(self._samples, seed)
         if in_process or self.num_workers == 0:
-            return (fetcher[request] for request in requests)
+            batches = (fetcher[request] for request in requests)
+            # From memory that is not page-locked a copy waits until the device has done all before it.
+            return map(MicroBatch.pin_memory, batches) if self._pins else batches
         board = Board(self.num_workers)
         process = _LoaderProcess(fetcher, board)
         loader = torch.utils.data.DataLoader(
@@ -173,7 +176,7 @@ class Loader:
             batch_size=None,
             num_workers=self.num_workers,
             prefetch_factor=data.prefetch,
-            pin_memory=self._ranks.device.type == "cuda" and data.pin_memory is not False,
+            pin_memory=self._pins,
             worker_init_fn=functools.partial(process.begin, os.getpid()),
             multiprocessing_context="fork",  # the board is inherited
             # Its own generator: iter(DataLoader) would otherwise draw from the global one.

@@ -52,8 +52,10 @@ def choose_timeout(data: Data, collective_timeout_s: float) -> tuple[float | Non
     return requested, "as requested"
 
 
-def find_idle(requested: int | str, num_workers: int, reason: str) -> Iterator[tuple[str, str]]:
+def find_idle(requested: int | str, num_workers: int, reason: str, is_placed: bool) -> Iterator[tuple[str, str]]:
     """(key, reason) of what means nothing to a rank that has no loader processes, beyond what the configuration alone tells."""
     if num_workers == 0 and requested != 0:
-        for name in ("prefetch", "pin_memory", "loader_timeout_s"):
+        for name in ("prefetch", "loader_timeout_s"):
             yield f"data.{name}", f"there are no loader processes ({reason})"
+    if is_placed:
+        yield "data.pin_memory", "the samples live on the device"

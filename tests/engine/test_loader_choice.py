@@ -39,10 +39,8 @@ def test_a_rank_gives_up_on_its_loader_before_the_others_give_up_on_the_rank():
 
 
 def test_what_means_nothing_without_loader_processes():
-    assert [key for key, _ in find_idle("auto", 0, "light")] == [
-        "data.prefetch",
-        "data.pin_memory",
-        "data.loader_timeout_s",
-    ]
-    assert [*find_idle(0, 0, "as requested")] == [], "the configuration alone tells that"
-    assert [*find_idle("auto", 2, "heavy")] == []
+    without = ["data.prefetch", "data.loader_timeout_s"]
+    assert [key for key, _ in find_idle("auto", 0, "light", is_placed=False)] == without
+    assert [key for key, _ in find_idle("auto", 0, "placed", is_placed=True)] == [*without, "data.pin_memory"]
+    assert [*find_idle(0, 0, "as requested", is_placed=False)] == [], "the configuration alone tells that"
+    assert [*find_idle("auto", 2, "heavy", is_placed=False)] == []

@@ -246,6 +246,7 @@ def test_the_loss_by_its_kernel(vocabulary: int, dtype: torch.dtype) -> None:
     assert not losses[::4].any()
 
 
+@pytest.mark.filterwarnings("ignore:Synchronization debug mode is a prototype")
 def test_a_layer_asks_the_device_nothing() -> None:
     positions = make_positions((700, 324)).cuda()
     attention = build_fast(12, 2, 64, PAPER).float()
@@ -256,8 +257,8 @@ def test_a_layer_asks_the_device_nothing() -> None:
             attention(hidden, frame_of(positions, attention, torch.float32)).sum().backward()
 
     run()  # compiles
-    torch.cuda.set_sync_debug_mode("error")
     try:
+        torch.cuda.set_sync_debug_mode("error")
         run()
     finally:
         torch.cuda.set_sync_debug_mode("default")

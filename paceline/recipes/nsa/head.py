@@ -21,8 +21,8 @@ from torch.autograd.function import once_differentiable
 
 from paceline.recipes.nsa.batch import NO_LABEL
 
-MOST_BYTES = 2**28
-"""of a part's logits: 256 MiB, so that the products are large and their sums few"""
+MOST_BYTES = 2**30
+"""of a part's logits: 1 GiB, so that the products are large and their sums few"""
 _ROWS = 128
 """parts hold a multiple of it: matrix products of a GPU come in such tiles"""
 

@@ -85,7 +85,9 @@ class LanguageModel(nn.Module):
         losses_BT, is_right_BT = (values.view_as(labels_BT) for values in scored)
         return losses_BT, is_right_BT
 
+    @torch.compiler.disable  # type: ignore[untyped-decorator]
     def build_frame(self, positions_BT: Tensor) -> Frame:
+        """Never compiled: a compiler would work the angles out in every layer again, rather than read them."""
         first = self.blocks[0]
         assert isinstance(first, Block)
         return first.attention.build_frame(positions_BT, self.token_embedding.weight.dtype)
