@@ -167,7 +167,8 @@ def _read_head(path: Path, lines: list[str]) -> Mapping[str, str]:
         raise DataError(f"the columns of this manifest are not {' '.join(COLUMNS)}", str(path), _AGAIN)
     try:
         known = head["state"] in (_UNFINISHED, _COMPLETE) and head["trim"] in ("true", "false")
-        is_sound = known and int(head["rate"]) > 0 and (head["top_db"] == "none" or float(head["top_db"]) > 0)
+        is_sound = known and int(head["rate"]) > 0
+        is_sound &= float(head["top_db"]) > 0 if head["trim"] == "true" else head["top_db"] == "none"
     except (KeyError, ValueError):
         is_sound = False
     if not is_sound:
