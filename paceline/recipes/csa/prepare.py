@@ -94,12 +94,8 @@ def _find_manifest(request: Request, wanted: Manifest, inputs: Inputs) -> Manife
             raise OccupiedError("this directory holds something else", str(min(foreign)), _ANOTHER)
         return None
     found = read_manifest(path)
-    names = {"rate": "--rate", "is_trimmed": "--trim", "top_db": "--top-db"}
-    differ = [
-        f"{flag} was {getattr(found, name)} and is {getattr(wanted, name)}"
-        for name, flag in names.items()
-        if getattr(found, name) != getattr(wanted, name)
-    ]
+    said = (("--rate", found.rate, wanted.rate), ("--trim", _trimming(found), _trimming(wanted)))
+    differ = [f"{flag} was {before} and is {now}" for flag, before, now in said if before != now]
     if differ:
         raise OccupiedError(f"this directory was prepared otherwise: {', '.join(differ)}", str(path), _ANOTHER)
     gone = [entry.id for entry in found.entries if entry.id not in inputs.ids]
@@ -107,6 +103,10 @@ def _find_manifest(request: Request, wanted: Manifest, inputs: Inputs) -> Manife
         what = f"this directory was prepared from other data: {len(gone):,} of its {len(found.entries):,} utterances are not in"
         raise OccupiedError(f"{what} --input {request.input}, such as {gone[0]}", str(path), _ANOTHER)
     return found
+
+
+def _trimming(manifest: Manifest) -> str:
+    return f"at {manifest.top_db:g} dB" if manifest.top_db is not None else "off"
 
 
 def _sweep(output: Path) -> None:
