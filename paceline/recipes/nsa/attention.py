@@ -85,7 +85,9 @@ class SparseAttention(nn.Module):
         if cache is not None:
             cache.append(states, self.compress_keys, self.compress_values)
         gates_BTH3 = self.gates(hidden_BTW)
-        compressed, selected, window = self._attend(query, states, frame, blocks_BTGn)
+        can_compile = self._stages is None or self._stages.can_compile
+        attend = self._attend if can_compile else self._attend_uncompiled
+        compressed, selected, window = attend(query, states, frame, blocks_BTGn)
         return self._mix(gates_BTH3, compressed, selected, window)
 
     def build_frame(self, positions_BT: Tensor, dtype: torch.dtype) -> Frame:
@@ -104,8 +106,15 @@ class SparseAttention(nn.Module):
         query = rotate(self.project_query(hidden_BTW).unflatten(-1, (shape.heads, -1)), rotation)
         projected = self.project_states(hidden_BTW).unflatten(-1, (2 * len(BRANCHES), shape.groups, -1))
         states = States(*projected.unbind(2))
-        turned = {name: rotate(getattr(states, name), rotation) for name in ("selected_keys", "window_keys")}
-        return query, states._replace(**turned)
+        # No `_replace`: torch 2.11 cannot compile up to a tuple that was made so.
+        return query, States(
+            states.compressed_keys,
+            states.compressed_values,
+            rotate(states.selected_keys, rotation),
+            states.selected_values,
+            rotate(states.window_keys, rotation),
+            states.window_values,
+        )
 
     def _attend(
         self, query: Tensor, states: States, frame: Frame, blocks_BTGn: Tensor | None
@@ -128,6 +137,8 @@ class SparseAttention(nn.Module):
         with self._mark("window"):
             window = stages.attend_window(query, states.window_keys, states.window_values, frame, pattern)
         return compressed, selected, window
+
+    _attend_uncompiled = torch.compiler.disable(_attend)  # type: ignore[no-untyped-call]
 
     def _mix(self, gates_BTH3: Tensor, compressed: Tensor, selected: Tensor, window: Tensor) -> Tensor:
         by_compressed, by_selected, by_window = gates_BTH3.unsqueeze(-1).unbind(-2)
