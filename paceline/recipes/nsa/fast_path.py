@@ -51,6 +51,9 @@ FAST = Stages(
     lay_out, *map(torch.compiler.disable, (compress, attend_compressed, select, attend_selected, attend_window))
 )
 
+KERNELS = {"compressed": "nsa_range", "selected": "nsa_chosen", "window": "nsa_range"}
+"""how the names of the kernels begin that compute each branch"""
+
 
 class _Cut(torch.autograd.Function):
     """(B, N, l, G, D): the tokens of each slot's block; of an empty slot some tokens or other, which nobody sees.
