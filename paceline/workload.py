@@ -87,7 +87,7 @@ class Setting:
 
     device: torch.device
     attention: str
-    """the effective kernel: eager, sdpa or flex. Which backends SDPA may use is the engine's business"""
+    """the effective kernel: eager, sdpa or flex; own: every attention is the recipe's. Which backends SDPA may use is the engine's business"""
     needs_even_calls: bool = False
     """in a training forward, the elements of the model's lists of modules are called equally often on all ranks, whatever their batches:
     the weights of such a block travel when it is called. Evaluations may do as they like"""
@@ -95,7 +95,7 @@ class Setting:
 
 @dataclass(frozen=True)
 class AttentionCall:
-    """The largest attention of one phase, as its kernel sees it; the type of its numbers follows from the precision."""
+    """The largest attention of one phase, or of one branch there, as its kernel sees it; the type of its numbers follows from the precision."""
 
     phase: str
     """training, with a backward, or evaluation"""
@@ -112,12 +112,18 @@ class AttentionCall:
     kernels: Collection[str] = ("eager", "sdpa", "flex")
     """those that the recipe has for it"""
     why: str = ""
-    """why not the others"""
+    """why not the others; of the recipe's own, what decides"""
+    name: str = ""
+    """which of several attentions of the model: one word, the same in every phase"""
+    own: str = ""
+    """what of the recipe's own computes it: one word, with which the names of its kernels begin; torch: nothing but torch's operators.
+    Empty: one of the engine's kernels"""
 
     @property
     def shape(self) -> str:
         """In words, without the phase."""
-        words = [f"{self.rows} rows × {self.heads} heads, {self.queries} × {self.keys}, width {self.width}"]
+        size = f"{self.rows} rows × {self.heads} heads, {self.queries} × {self.keys}, width {self.width}"
+        words = [f"{self.name}: {size}" if self.name else size]
         words += ["causal"] if self.is_causal else []
         words += [f"{self.mask} mask"] if self.mask != "none" else []
         words += [f"dropout {self.dropout:g}"] if self.dropout else []
@@ -272,6 +278,8 @@ class Recipe:
     """further `errors.Problem`s of a configuration that types alone cannot see"""
     find_idle: Callable[[Any, Collection[str]], Iterable[tuple[str, str]]] = lambda config, given: ()
     """(key, reason) of the recipe's own keys that somebody gave and that change nothing"""
+    heeds: Callable[[Any], Collection[str]] = lambda config: ()
+    """the engine's keys that the recipe itself goes by: they are never said to change nothing"""
     config_file: Path | None = None
     """the YAML that the recipe's name stands for, where it does not lie in configs/; None: the defaults of the schema"""
     foreign: Foreign | None = None

@@ -149,6 +149,7 @@ def build_trainer(context: Context, workload: Workload) -> Trainer:
         compilation,
         average,
         garbage=Garbage(config.train.gc_every, events),
+        marks=marks,
     )
 
 

@@ -11,7 +11,6 @@ Shapes: B rows, T tokens, W width of the model, H heads, G groups, D width of a 
 
 from __future__ import annotations
 
-import contextlib
 from dataclasses import dataclass, field
 
 import torch
@@ -22,6 +21,7 @@ from paceline.recipes.nsa import reference
 from paceline.recipes.nsa.cache import DenseCache, SparseCache
 from paceline.recipes.nsa.compression import Compression
 from paceline.recipes.nsa.gates import BRANCHES, Gates
+from paceline.recipes.nsa.mark import mark_nothing, mark_stage
 from paceline.recipes.nsa.pattern import Frame, Pattern, build_frame
 from paceline.recipes.nsa.rotary import Rotation, rotate
 from paceline.recipes.nsa.stages import Stages, States
@@ -66,7 +66,7 @@ class SparseAttention(nn.Module):
         super().__init__()
         self.shape = shape
         self._stages = stages
-        self._is_marked = is_marked
+        self._mark = mark_stage if is_marked else mark_nothing
         inner, hidden = shape.heads * shape.head_width, shape.compression_hidden or 2 * shape.head_width
         self.project_query = nn.Linear(shape.width, inner, bias=False)
         self.project_states = nn.Linear(shape.width, 2 * len(BRANCHES) * shape.groups * shape.head_width, bias=False)
@@ -94,6 +94,10 @@ class SparseAttention(nn.Module):
         """What its stages have to know of a batch; all layers share one."""
         frame = build_frame(positions_BT, self.shape.pattern, self.shape.head_width, dtype)
         return frame if self._stages is None else self._stages.lay_out(frame, self.shape.pattern)
+
+    def build_cache(self) -> SparseCache:
+        """An empty one."""
+        return SparseCache(self.shape.pattern, self._mark)
 
     def decode(self, hidden_B1W: Tensor, rotation: Rotation, cache: SparseCache) -> Tensor:
         """The same for one more token per row, (B, 1, W), which the cache has not seen yet."""
@@ -155,9 +159,6 @@ class SparseAttention(nn.Module):
             rows.append(reference.attend(hidden_TW, weights, frame.starts_BT[row].tolist(), sizes, given)[0])
         return torch.stack(rows)
 
-    def _mark(self, name: str) -> contextlib.AbstractContextManager[object]:
-        return torch.cuda.nvtx.range(f"nsa {name}") if self._is_marked else contextlib.nullcontext()
-
 
 class DenseAttention(nn.Module):
     """The twin: every query looks at its document's whole past, by one of the engine's kernels."""
@@ -187,6 +188,9 @@ class DenseAttention(nn.Module):
 
     def build_frame(self, positions_BT: Tensor, dtype: torch.dtype) -> Frame:
         return build_frame(positions_BT, self.shape.pattern, self.shape.head_width, dtype)
+
+    def build_cache(self) -> DenseCache:
+        return DenseCache()
 
     def decode(self, hidden_B1W: Tensor, rotation: Rotation, cache: DenseCache) -> Tensor:
         query, keys, values = self._project(hidden_B1W, rotation)

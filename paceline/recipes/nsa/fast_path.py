@@ -49,6 +49,9 @@ def attend_window(query_BTHD: Tensor, keys_BTGD: Tensor, values_BTGD: Tensor, fr
 
 FAST = Stages(lay_out, compress, attend_compressed, select, attend_selected, attend_window, can_compile=False)
 
+KERNELS = {"compressed": "nsa_range", "selected": "nsa_chosen", "window": "nsa_range"}
+"""how the names of the kernels begin that compute each branch"""
+
 
 class _Cut(torch.autograd.Function):
     """(B, N, l, G, D): the tokens of each slot's block; of an empty slot some tokens or other, which nobody sees.

@@ -54,12 +54,10 @@ def test_a_batch_has_the_form_that_the_model_expects(data: Data) -> None:
     assert {name: (tuple(t.shape), t.dtype) for name, t in batch.tensors().items()} == {
         "input_ids": ((3, 128), torch.int64),
         "labels": ((3, 128), torch.int64),
-        "document_ids": ((3, 128), torch.int32),
         "positions": ((3, 128), torch.int32),
     }
     assert 0 <= int(batch.input_ids.min()) <= int(batch.input_ids.max()) < found.vocabulary == read_vocabulary(data)
     assert set(batch.labels[batch.is_labelled].tolist()) <= set(range(found.vocabulary))
-    assert (batch.document_ids[:, 0] == 0).all()
     assert (batch.positions[:, 0] == 0).all()
     assert bool(batch.is_labelled.any(1).all())
     assert int(batch.num_labels) == int(batch.is_labelled.sum())
