@@ -37,7 +37,7 @@ from paceline.engine.timing import build_timer
 from paceline.engine.trainer import Trainer
 from paceline.engine.warm_up import warm_up
 from paceline.errors import ConfigError, DataError
-from paceline.workload import Chooses, Objective, Setting, Workload
+from paceline.workload import Chooses, Contrasts, Objective, Setting, Workload
 
 
 def build_trainer(context: Context, workload: Workload) -> Trainer:
@@ -78,7 +78,12 @@ def build_trainer(context: Context, workload: Workload) -> Trainer:
     average = _build_average(context, model)
     start.load_average(average, events)
     use_graph, reason = choose_graph(
-        config.train, device.type, ranks.has_group, precision.name, workload.has_static_shapes
+        config.train,
+        device.type,
+        ranks.has_group,
+        precision.name,
+        workload.has_static_shapes,
+        contrasts=isinstance(workload, Contrasts),
     )
     events.choice("train.graph", config.train.graph, use_graph, reason)
     loader = Loader(context, workload.train_set(), length)
@@ -122,12 +127,14 @@ def build_trainer(context: Context, workload: Workload) -> Trainer:
     if compilation is not None:
         # Without exchanging gradients: a rank on which this fails must not leave the others waiting.
         with strategy.accumulating():
-            warm_up(context, workload, strategy, precision, loader)
+            warm_up(context, step.losses, strategy, precision, loader)
         compilation.settle()
     if strategy.rebuilds_buckets:
-        warm_up(context, workload, strategy, precision, loader)
+        warm_up(context, step.losses, strategy, precision, loader)
     if strategy.powersgd is not None:
-        warm_up(context, workload, strategy, precision, loader)  # in the buckets that stay, so that they can be counted
+        warm_up(
+            context, step.losses, strategy, precision, loader
+        )  # in the buckets that stay, so that they can be counted
         strategy.powersgd.begin(state.step, ranks.backend, gradient_bytes(model))
         strategy.powersgd.tell(state.step, length.total_steps, events)
     return Trainer(
@@ -145,7 +152,7 @@ def build_trainer(context: Context, workload: Workload) -> Trainer:
         timer,
         saver,
         profile,
-        RankTimes(context, strategy),
+        RankTimes(context, strategy, step.losses),
         compilation,
         average,
         garbage=Garbage(config.train.gc_every, events),
