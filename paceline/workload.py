@@ -252,7 +252,8 @@ class Contrasts(Protocol):
         ...
 
     def contrast(self, rows: torch.Tensor, shared: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """(sum of losses, weight), both scalars on the device, from all rows of the step, of all ranks, in the order of its batch.
+        """(sum of losses, weight), both scalars on the device, from all rows of the step, of all ranks. Their order must not matter: it is
+        the same on every rank, and that of the step's batch unless samples are `Measured`.
 
         `rows` and `shared` are in fp32 at least, outside autocast; the same on every rank, and so must be what comes out: no random
         numbers. The engine takes its gradient.

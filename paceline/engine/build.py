@@ -14,6 +14,7 @@ from paceline.engine.checkpoint.saver import Saver
 from paceline.engine.checkpoint.start import Start, choose_start
 from paceline.engine.compilation import Compilation, choose_dynamic
 from paceline.engine.context import Context
+from paceline.engine.dealing import find_measure
 from paceline.engine.device_stats import peak_flops
 from paceline.engine.effects import find_ineffective
 from paceline.engine.evaluation import Evaluator
@@ -83,10 +84,11 @@ def build_trainer(context: Context, workload: Workload) -> Trainer:
         ranks.has_group,
         precision.name,
         workload.has_static_shapes,
-        contrasts=isinstance(workload, Contrasts),
+        isinstance(workload, Contrasts),
     )
     events.choice("train.graph", config.train.graph, use_graph, reason)
-    loader = Loader(context, workload.train_set(), length)
+    samples = workload.train_set()
+    loader = Loader(context, samples, length, find_measure(workload, samples, config.run.seed))
     idle = [*context.idle, *find_idle_length(config.train, num_samples, context.given)]
     for name, reason in [*idle, *find_ineffective(context), *loader.find_ineffective(context.given)]:
         events.write("note", what=f"{name} has no effect here", why=reason)

@@ -28,6 +28,9 @@ from paceline.engine.strategies.base import Strategy
 from paceline.errors import UsageError
 from paceline.workload import Contrasts, Embedded, Workload
 
+_MOST_DIFFERENT = 0.1
+"""Of the norm of some rows: rounding leaves a hundredth in bf16, another mask of dropout a good part of them."""
+
 
 class ContrastLosses(Losses):
     """The losses of a workload that contrasts."""
@@ -51,6 +54,10 @@ class ContrastLosses(Losses):
         """the gradient by the rows of each micro-batch"""
         self._shared = torch.empty(0)
         """the gradient by what is shared"""
+        self._unproven: torch.Tensor | None = None
+        """in the first step, the rows of a micro-batch that is about to be embedded again"""
+        self._is_proven = False
+        self._events = context.events
         self._mean_loss = self._mean_weight = torch.empty(0)
         """of a sample, as this rank reports it"""
 
@@ -60,6 +67,8 @@ class ContrastLosses(Losses):
         # The last before the loss and the first after it: what backward needs of it is kept, and of no other at the same time.
         with self._strategy.accumulating() if embedded else contextlib.nullcontext():
             self._kept = self._embed_named(fetched[0])
+        if embedded and not self._is_proven:
+            self._unproven, self._is_proven = embedded[0].rows, True
         self._weigh(fetched, [self._kept, *embedded])
         return fetched
 
@@ -67,6 +76,7 @@ class ContrastLosses(Losses):
         embedded, self._kept = self._kept, None
         if embedded is None:
             embedded = self._run(self._embed, item)
+            self._prove(embedded.rows)
         gradient, share = self._rows[item.micro_step], len(item.ids) / item.batch_samples
         # A dummy's rows have no gradient; they take part with nothing, so that backward runs as on the other ranks.
         surrogate = (embedded.rows[: len(item.ids)] * gradient).sum() + embedded.rows[len(item.ids) :].sum() * 0
@@ -103,6 +113,20 @@ class ContrastLosses(Losses):
             raise
         self._check(embedded, item)
         return embedded
+
+    def _prove(self, rows: torch.Tensor) -> None:
+        """In the first step of a start: that a second pass repeats the first, without which the gradient would not be that of the loss."""
+        before, self._unproven = self._unproven, None
+        if before is None:
+            return
+        difference = float((rows.detach() - before).norm() / before.norm().clamp(min=torch.finfo(torch.float32).tiny))
+        if difference > _MOST_DIFFERENT:
+            self._events.write(
+                "warning",
+                what=f"the second pass over a micro-batch does not repeat the first: its rows differ by {difference:.0%}",
+                why="something in the model keeps a state between forwards, or draws from a generator that is not torch's default one",
+                do="make it repeat itself, or set train.accumulate=1, with which there is one pass",
+            )
 
     def _check(self, embedded: Embedded, item: MicroBatch) -> None:
         """UsageError, for the author of the recipe, where the rows are not those of the samples."""

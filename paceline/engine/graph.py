@@ -38,7 +38,6 @@ def choose_graph(
     has_group: bool,
     precision: str,
     has_static_shapes: bool,
-    *,
     contrasts: bool = False,
 ) -> tuple[bool, str]:
     """(whether to use graphs, reason)."""
