@@ -68,3 +68,5 @@ def test_the_command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixt
     assert json.loads(capsys.readouterr().out) == answer
     assert run_command(["bench", "sparse", "--heads", "5"]) == 2
     assert "cannot be shared out" in capsys.readouterr().err
+    assert run_command(["bench", "sparse", "--width", "33"]) == 2
+    assert "--width 34" in capsys.readouterr().err
