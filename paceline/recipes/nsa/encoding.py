@@ -59,5 +59,8 @@ def _encode(batch: list[tuple[Place, Found]], tokenizer: Tokenizer, share: float
             yield Encoded(after, found.where, fault=found.fault)
             continue
         tokens = next(encoded)
+        if not tokens:
+            yield Encoded(after, found.where, fault="the tokenizer has no token for anything in this text")
+            continue
         tokens.append(tokenizer.identity.end)
         yield Encoded(after, found.where, side_of(found.text, share), tokens)

@@ -387,6 +387,18 @@ def test_the_tokenizer_travels_with_the_shards(request_: Request, tmp_path: Path
         assert Counter(read_back(request_.out)["train"]) == Counter(found["train"]), "and so it does"
 
 
+def test_a_tokenizer_without_a_token_for_the_text_loses_none_of_it_silently(tmp_path: Path) -> None:
+    pytest.importorskip("tokenizers", reason="needs paceline[lm]")
+    whole_words = {"type": "WordLevel", "vocab": {"a": 0}, "unk_token": "?"}
+    pieces = {"type": "BPE", "vocab": {"a": 0}, "merges": []}
+    lines = write_lines(tmp_path / "a.jsonl", ["aa", "b"])
+    for model, says in ((whole_words, "cannot encode the text"), (pieces, "no token for anything in this text")):
+        file = tmp_path / f"{model['type']}.json"
+        file.write_text(json.dumps({"version": "1.0", "added_tokens": [], "model": model}))
+        with pytest.raises(DataError, match=says):
+            run(Request((lines,), tmp_path / file.stem, tokenizer=str(file)))
+
+
 def test_the_three_kinds_of_files_give_the_same_documents(request_: Request, tmp_path: Path, texts: list[str]) -> None:
     arrow = pytest.importorskip("pyarrow", reason="needs paceline[lm]")
     parquet = pytest.importorskip("pyarrow.parquet", reason="needs paceline[lm]")
