@@ -195,6 +195,13 @@ def test_shards_without_a_path_or_with_a_wrong_one_are_refused(tmp_path: Path) -
         load_samples(build("shards", path=str(tmp_path / "nowhere")))
 
 
+def test_a_relative_path_says_from_where_it_was_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(DataError) as caught:
+        load_samples(build("shards", path="nowhere"))
+    assert caught.value.problems[0].where == f"data.path=nowhere (seen from {tmp_path})"
+
+
 def test_keys_that_change_nothing_are_known() -> None:
     idle = {source: {name for name, _ in find_idle_data(build(source, path="x"))} for source in ("text", "shards")}
     assert {"data.path", "data.vocabulary", "data.needle_pairs", "data.samples"} <= idle["text"]
