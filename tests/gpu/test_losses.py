@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 import pytest
 import torch
 
-from paceline.recipes.draws import mix
+from paceline.engine.draws import mix
 from paceline.recipes.sasrec.catalogue import rank_among_all
 from paceline.recipes.sasrec.config import Loss
 from paceline.recipes.sasrec.losses import build_loss

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from torch import Tensor
 
-from paceline.recipes.draws import Ints, mix, sample_keys, uniform
+from paceline.engine.draws import Ints, mix, sample_keys, uniform
 from paceline.recipes.sasrec.windows import Windows
 from paceline.workload import Draw
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from paceline.recipes.draws import mix, uniform
+from paceline.engine.draws import mix, uniform
 
 
 def position_keys(keys_B: Tensor, length: int) -> Tensor:

@@ -25,7 +25,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from paceline.recipes.draws import sample_keys
+from paceline.engine.draws import sample_keys
 from paceline.recipes.sasrec.config import SasrecConfig
 from paceline.recipes.sasrec.histories import Histories
 from paceline.recipes.sasrec.interactions import Ints

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from paceline.recipes.draws import mix, uniform
+from paceline.engine.draws import mix, uniform
 from paceline.recipes.sasrec.interactions import Floats, Ints
 from paceline.recipes.sasrec.keys import draw_firsts, step_key
 from paceline.recipes.sasrec.negatives import draw_by

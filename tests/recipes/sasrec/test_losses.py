@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from paceline.recipes.draws import mix
+from paceline.engine.draws import mix
 from paceline.recipes.sasrec import parts
 from paceline.recipes.sasrec.catalogue import cross_entropy
 from paceline.recipes.sasrec.config import Loss

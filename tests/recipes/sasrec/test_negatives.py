@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import torch
 
-from paceline.recipes.draws import mix, uniform
+from paceline.engine.draws import mix, uniform
 from paceline.recipes.sasrec import negatives
 from paceline.recipes.sasrec.negatives import draw_by, draw_uniform, position_keys
 
