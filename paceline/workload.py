@@ -55,6 +55,18 @@ class Weighed(Protocol):
     """whether `fetch` is worth processes of its own (`data.num_workers=auto`); light without this: slices of arrays in memory"""
 
 
+@runtime_checkable
+class Measured(Protocol):
+    """What a sample set has besides, where samples are of many lengths, and those of one micro-step had better be alike."""
+
+    def lengths(self, ids: Sequence[int], draw: Draw) -> np.ndarray:
+        """How long each of these samples will be in this epoch: a number each, the same on every rank and in every start; reads no file.
+
+        The engine sorts the samples of a step by it where the loss is that of the whole step (`Contrasts`), and nowhere else.
+        """
+        ...
+
+
 @dataclass(frozen=True)
 class Objective:
     """The metric that decides which model is best."""
@@ -87,7 +99,7 @@ class Setting:
 
     device: torch.device
     attention: str
-    """the effective kernel: eager, sdpa or flex. Which backends SDPA may use is the engine's business"""
+    """the effective kernel: eager, sdpa or flex; own: every attention is the recipe's. Which backends SDPA may use is the engine's business"""
     needs_even_calls: bool = False
     """in a training forward, the elements of the model's lists of modules are called equally often on all ranks, whatever their batches:
     the weights of such a block travel when it is called. Evaluations may do as they like"""
@@ -95,7 +107,7 @@ class Setting:
 
 @dataclass(frozen=True)
 class AttentionCall:
-    """The largest attention of one phase, as its kernel sees it; the type of its numbers follows from the precision."""
+    """The largest attention of one phase, or of one branch there, as its kernel sees it; the type of its numbers follows from the precision."""
 
     phase: str
     """training, with a backward, or evaluation"""
@@ -112,12 +124,18 @@ class AttentionCall:
     kernels: Collection[str] = ("eager", "sdpa", "flex")
     """those that the recipe has for it"""
     why: str = ""
-    """why not the others"""
+    """why not the others; of the recipe's own, what decides"""
+    name: str = ""
+    """which of several attentions of the model: one word, the same in every phase"""
+    own: str = ""
+    """what of the recipe's own computes it: one word, with which the names of its kernels begin; torch: nothing but torch's operators.
+    Empty: one of the engine's kernels"""
 
     @property
     def shape(self) -> str:
         """In words, without the phase."""
-        words = [f"{self.rows} rows × {self.heads} heads, {self.queries} × {self.keys}, width {self.width}"]
+        size = f"{self.rows} rows × {self.heads} heads, {self.queries} × {self.keys}, width {self.width}"
+        words = [f"{self.name}: {size}" if self.name else size]
         words += ["causal"] if self.is_causal else []
         words += [f"{self.mask} mask"] if self.mask != "none" else []
         words += [f"dropout {self.dropout:g}"] if self.dropout else []
@@ -181,9 +199,9 @@ class Workload(Protocol):
     def loss(self, model: torch.nn.Module, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
         """(sum of losses, weight) of a batch, both scalars on the device; the engine divides by the global weight.
 
-        `model` may be wrapped for data parallelism: call it, do not reach into it.
+        `model` may be wrapped for data parallelism: call it, do not reach into it. Not asked of a workload that `Contrasts`.
         """
-        ...
+        raise NotImplementedError
 
     def units(self, ids: Sequence[int]) -> int:
         """How many units of throughput these training samples hold, counted on the host."""
@@ -217,6 +235,38 @@ class Workload(Protocol):
         return {}
 
 
+@dataclass(frozen=True)
+class Embedded:
+    """A batch as a loss of the whole step sees it; both with their history, in floating point."""
+
+    rows: torch.Tensor
+    """(samples, …): all that the loss has to know of each, in the order of the batch; of one shape for all samples of a run"""
+    shared: torch.Tensor
+    """(numbers,): what all samples share, such as a temperature; from the weights alone, never from the batch. May be empty"""
+
+
+@runtime_checkable
+class Contrasts(Protocol):
+    """What a workload has in place of `loss`, where a sample's loss depends on all samples of the step."""
+
+    def embed(self, model: torch.nn.Module, batch: Batch) -> Embedded:
+        """One batch, by itself: nothing of a sample may depend on which others are in it.
+
+        `model` may be wrapped for data parallelism: call it once, do not reach into it; what is `shared` comes out of its forward, too.
+        Called twice for a batch where a step has several micro-steps, the first time without gradient, with the same random numbers.
+        """
+        ...
+
+    def contrast(self, rows: torch.Tensor, shared: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """(sum of losses, weight), both scalars on the device, from all rows of the step, of all ranks. Their order must not matter: it is
+        the same on every rank, and that of the step's batch unless samples are `Measured`.
+
+        `rows` and `shared` are in fp32 at least, outside autocast; the same on every rank, and so must be what comes out: no random
+        numbers. The engine takes its gradient.
+        """
+        ...
+
+
 _REQUIRED = ("build_model", "train_set", "evaluation_set", "loss", "predict", "metrics")
 
 
@@ -224,8 +274,10 @@ def check_workload(workload: Workload, recipe: str) -> Workload:
     """The same; UsageError, for the author of the recipe, where it is not what the engine will ask of it."""
     where = f"{type(workload).__module__}.{type(workload).__qualname__}, built by the recipe {recipe}"
     asked = {*Workload.__annotations__, *(name for name in vars(Workload) if not name.startswith("_"))}
-    # Inherited, but without a body: whoever calls it gets None.
-    empty = {name for name in _REQUIRED if getattr(type(workload), name, None) is getattr(Workload, name)}
+    if isinstance(workload, Contrasts):
+        asked.remove("loss")
+    # Inherited, but without a body: whoever calls it gets nothing from it.
+    empty = {name for name in _REQUIRED if getattr(type(workload), name, None) is getattr(Workload, name)} & asked
     missing = sorted(name for name in asked if not hasattr(workload, name) or name in empty)
     if missing:
         do = (
@@ -272,6 +324,8 @@ class Recipe:
     """further `errors.Problem`s of a configuration that types alone cannot see"""
     find_idle: Callable[[Any, Collection[str]], Iterable[tuple[str, str]]] = lambda config, given: ()
     """(key, reason) of the recipe's own keys that somebody gave and that change nothing"""
+    heeds: Callable[[Any], Collection[str]] = lambda config: ()
+    """the engine's keys that the recipe itself goes by: they are never said to change nothing"""
     config_file: Path | None = None
     """the YAML that the recipe's name stands for, where it does not lie in configs/; None: the defaults of the schema"""
     foreign: Foreign | None = None

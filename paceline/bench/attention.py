@@ -122,9 +122,14 @@ def _describe_cpu() -> str:
 def _measure_call(
     call: AttentionCall, attention: Attention, dtype: torch.dtype, device: torch.device, repeats: int
 ) -> dict[str, Any]:
-    record: dict[str, Any] = {"phase": call.phase, "shape": call.shape, "type": str(dtype).removeprefix("torch.")}
-    if "sdpa" not in call.kernels:
-        return record | {"own": call.why, "selected": list(call.kernels), "kernels": []}
+    record: dict[str, Any] = {
+        "phase": call.phase,
+        "name": call.name,
+        "shape": call.shape,
+        "type": str(dtype).removeprefix("torch."),
+    }
+    if call.own or "sdpa" not in call.kernels:
+        return record | {"own": call.why, "selected": [call.own] if call.own else list(call.kernels), "kernels": []}
     states = _fill(build_states(call, dtype, device))
     with restricted(attention.backends):
         chosen = find_attention(_profile(_runner(call, KERNELS[attention.kernel], states, attention.backends), device))

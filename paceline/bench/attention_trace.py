@@ -15,7 +15,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from paceline.engine.kernels import Seen, check_promise, find_attention
+from paceline.engine.kernels import OWN, Seen, find_attention, is_own
+from paceline.engine.promise import check_promise, name_attentions, read_promise
 from paceline.errors import UsageError
 from paceline.telemetry.reader import read_run
 
@@ -29,6 +30,8 @@ class Audit:
     seen: list[Seen]
     wrong: str
     traces: list[str]
+    branches: dict[str, list[str]]
+    """of each that was seen: which attentions of the model it was promised for, where they have names"""
 
     def to_record(self) -> dict[str, Any]:
         return asdict(self)
@@ -43,11 +46,14 @@ def audit_run(root: Path) -> Audit:
         what = "the run did not record which attention it uses (no choice attention.backend)"
         raise UsageError(what, str(root / "events.jsonl"), "its recipe has none, or it was trained by an older version")
     traces = find_traces(root)
-    by_rank = [find_attention(read_trace(trace)) for trace in traces]
     promised = str(promise["effective"])
+    own = {*OWN, *filter(is_own, read_promise(promised).values())}
+    by_rank = [find_attention(read_trace(trace), own) for trace in traces]
     requested = str(choices["attention.impl"]["requested"])
     wrong = dict.fromkeys(filter(None, (check_promise(promised, seen) for seen in by_rank)))
-    return Audit(promised, requested, _add_up(by_rank), "; ".join(wrong), [str(trace) for trace in traces])
+    seen = _add_up(by_rank)
+    branches = {each.backend: name_attentions(promised, each.backend) for each in seen}
+    return Audit(promised, requested, seen, "; ".join(wrong), [str(trace) for trace in traces], branches)
 
 
 def find_traces(root: Path) -> list[Path]:

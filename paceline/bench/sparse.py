@@ -21,6 +21,7 @@ from torch.nn import functional as F
 from paceline.bench.answering import answer, end
 from paceline.bench.stopwatch import stopwatch
 from paceline.engine.backends import restricted
+from paceline.engine.out_of_memory import is_out_of_memory
 from paceline.recipes.nsa.attention import DenseAttention, Shape, SparseAttention
 from paceline.recipes.nsa.compression import Compression
 from paceline.recipes.nsa.config import Model
@@ -82,7 +83,9 @@ def _measure_length(
             times[dense] = _time(*_build_dense(length, heads, width, dense, device), device, repeats)
             twin = DenseAttention(shape, "sdpa").to(device)
             times[f"layer_{dense}"] = _time(*_build_layer(twin, length, device, dense), device, repeats)
-    except torch.OutOfMemoryError as error:
+    except Exception as error:
+        if not is_out_of_memory(error):
+            raise
         return {"length": length, "refused": str(error).splitlines()[0], "times": {}}
     times["sparse"] = {key: sum(times[stage][key] for stage in STAGES) for key in ("forward_ms", "backward_ms")}
     return {"length": length, "refused": None, "times": times}

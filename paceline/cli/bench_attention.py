@@ -61,7 +61,7 @@ def _measure(words: Sequence[str], as_json: bool, repeats: int) -> None:
         print("this recipe tells of no attention")
     for call in measured["calls"]:
         if call["own"]:
-            print(f"{call['phase']}: {call['shape']}: {call['own']}")
+            print(f"{call['phase']}: {call['shape']}: {' and '.join(call['selected'])} ({call['own']})")
         else:
             Console().print(build_table(call))
 
@@ -102,9 +102,12 @@ def _audit(root: Path, as_json: bool) -> None:
     if as_json:
         print(json.dumps(audit.to_record()))
         return
-    table = Table("attention", "calls", "time, ms", "kernels", title="\n".join(audit.traces), title_justify="left")
+    table = Table(
+        "attention", "for", "calls", "time, ms", "kernels", title="\n".join(audit.traces), title_justify="left"
+    )
     table.columns[-1].overflow = "fold"  # a name that is cut off cannot be looked up
     for each in audit.seen:
-        table.add_row(each.backend, f"{each.count:,}", f"{each.time_ms:.3f}", "\n".join(each.names))
+        names = ", ".join(audit.branches.get(each.backend, ()))
+        table.add_row(each.backend, names, f"{each.count:,}", f"{each.time_ms:.3f}", "\n".join(each.names))
     Console().print(table)
     print(f"requested {audit.requested}, promised {audit.promised}: {audit.wrong or 'as promised'}")

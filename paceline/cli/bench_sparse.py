@@ -52,6 +52,8 @@ def command(
 
     if heads % groups:
         raise UsageError(f"{heads} heads cannot be shared out among {groups} groups", "--heads, --groups", "--groups 1")
+    if width % 2:
+        raise UsageError(f"heads {width} wide: RoPE turns coordinates in pairs", "--width", f"--width {width + 1}")
     asked = [word for length in lengths or () for word in ("--length", str(length))]
     shape = ["--heads", str(heads), "--groups", str(groups), "--width", str(width), "--repeats", str(repeats)]
     with waiting("timing each stage"):

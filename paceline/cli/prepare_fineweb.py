@@ -20,7 +20,7 @@ from paceline.recipes.nsa.request import Request
 
 def command(
     given: Annotated[
-        list[Path] | None,
+        list[str] | None,
         typer.Option(
             "--from", metavar="PATH", help="A parquet, JSONL or text file, or a directory with some; may be repeated."
         ),
@@ -47,8 +47,9 @@ def command(
         float, typer.Option("--shard-tokens", metavar="N", help="Tokens of a part; a kill costs at most one.")
     ] = 2**24,
     sample: Annotated[
-        str, typer.Option("--sample", metavar="|".join(SAMPLES), help="Without --from: how much of FineWeb-Edu.")
-    ] = "10BT",
+        str | None,
+        typer.Option("--sample", metavar="|".join(SAMPLES), help="Without --from: how much of FineWeb-Edu (10BT)."),
+    ] = None,
     skip_bad: Annotated[
         bool, typer.Option("--skip-bad", help="Pass over documents that cannot be read, and count them.")
     ] = False,
@@ -58,16 +59,22 @@ def command(
 
     Example: paceline prepare fineweb --from texts --tokenizer gpt2/tokenizer.json
     """
-    if sample not in SAMPLES:
+    if sample is not None and sample not in SAMPLES:
         what = f"there is no sample {sample!r} (there are: {', '.join(SAMPLES)})"
         raise UsageError(what, "command line", f"--sample {nearest(sample, SAMPLES) or '10BT'}")
+    if sample is not None and given:
+        what = "--sample is of FineWeb-Edu, and --from names files of your own"
+        raise UsageError(what, "command line", "leave one of them out")
+    if "" in (given or ()):
+        # As a path it would be the directory that this was typed in.
+        raise UsageError("--from names nothing", "command line", "name a file or a directory: is a variable empty?")
     if not 0 < validation_share < 1:
         what = f"--validation-share {validation_share:g} is no share between 0 and 1, both excluded"
         raise UsageError(what, "command line", "such as --validation-share 0.01")
     request = Request(
-        tuple(given or ()),
+        tuple(map(Path, given or ())),
         out,
-        sample,
+        sample or "10BT",
         tokenizer,
         field,
         validation_share,

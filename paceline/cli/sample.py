@@ -24,7 +24,7 @@ def command(
     top: Annotated[
         int | None, typer.Option("--top", min=1, help="Draw among so many of the likeliest tokens only.")
     ] = None,
-    seed: Annotated[int, typer.Option("--seed", min=0, help="Another seed, another text.")] = 0,
+    seed: Annotated[int, typer.Option("--seed", min=0, max=2**63 - 1, help="Another seed, another text.")] = 0,
     checkpoint: CheckpointWord = "best",
     as_json: Json = False,
     debug: Debug = False,

@@ -317,7 +317,9 @@ class Telemetry(Section):
     timing_ranks: Literal["rank0", "all"] = key(
         "rank0", "Whose phase times are written: rank 0's in metrics.csv, or every rank's, in timing/ as well."
     )
-    nvtx: Bool = key(False, "Mark steps and phases with NVTX ranges, for Nsight Systems.")
+    nvtx: Bool = key(
+        False, "Mark steps, their phases, evaluations and checkpoints with NVTX ranges, for Nsight Systems."
+    )
     profile: Profile = key(Profile(), "A few steps under torch's profiler.")
 
 

@@ -4,7 +4,7 @@
     a request   served, or attention.fallback decides: what auto would take, said with the reason; or an error
 
 A recipe hears of eager, sdpa or flex. What SDPA may use is set for the whole process, so that training, evaluation, recomputation and
-graphs cannot differ.
+graphs cannot differ. What a recipe computes by kernels of its own is recorded, and nothing is asked about it.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from paceline.config.sections import Attention as AttentionSection
 from paceline.config.sections import RunConfig
 from paceline.engine.backends import BACKENDS, NOT_ON_CPU, allow_only, find_refusals, find_selected
 from paceline.engine.precision import DTYPES
+from paceline.engine.promise import write_promise
 from paceline.engine.ranks import Ranks
 from paceline.errors import ConfigError
 from paceline.telemetry.events import EventLog
@@ -36,13 +37,13 @@ class Attention:
     """What was decided."""
 
     impl: str
-    """eager, sdpa, flash, cudnn or flex"""
+    """eager, sdpa, flash, cudnn or flex; own: every attention is the recipe's"""
     backends: tuple[str, ...]
     """what SDPA may use"""
 
     @property
     def kernel(self) -> str:
-        """What the recipe runs: eager, sdpa or flex."""
+        """What the recipe runs: eager, sdpa, flex or own."""
         return "sdpa" if self.impl in BACKENDS else self.impl
 
     def install(self) -> None:
@@ -82,28 +83,43 @@ def choose_attention(
     `is_told`: the operator knows already that the request changes nothing in this recipe.
     """
     dtype = DTYPES[precision]
-    own_tables = [find_refusals(call, dtype, ranks.device) for call in calls or [_UNKNOWN]]
-    tables, disputed = _agree(own_tables, ranks)
-    excluded = dict.fromkeys(section.exclude, "attention.exclude names it")
-    # Where one rank has a backend and another has not, none uses it.
-    ruled_out = dict.fromkeys(disputed, "not every rank's GPU has it") | excluded
-    refusals = combine(calls or [_UNKNOWN], tables, ruled_out)
-    if section.impl == "flex" or {"sdpa", "eager"} <= refusals.keys():
-        _ask_for_flex(refusals, ranks)
-    verdict = choose_impl(section, ranks.lowest_capability(), refusals)
+    excluded = dict.fromkeys(map(str, section.exclude), "attention.exclude names it")
+    asked = [call for call in calls if not call.own]
+    tables: Sequence[Refusals] = []
+    ruled_out = excluded
+    if calls and not asked:
+        verdict = choose_own(section, calls)
+    else:
+        asked = asked or [_UNKNOWN]
+        tables, disputed = _agree([find_refusals(call, dtype, ranks.device) for call in asked], ranks)
+        # Where one rank has a backend and another has not, none uses it.
+        ruled_out = {**dict.fromkeys(disputed, "not every rank's GPU has it"), **excluded}
+        refusals = combine(asked, tables, ruled_out)
+        if section.impl == "flex" or {"sdpa", "eager"} <= refusals.keys():
+            _ask_for_flex(refusals, ranks)
+        verdict = choose_impl(section, ranks.lowest_capability(), refusals)
     if verdict.is_fallback and not is_told:
         what = f"attention.impl={section.impl} cannot be served here: {verdict.impl} instead"
         events.write("warning", what=what, why=verdict.reason)
     events.choice("attention.impl", section.impl, verdict.impl, verdict.reason)
-    for name in (name for name in BACKENDS if name in excluded):
-        if calls and all(name in table for table in tables):
-            what = f"attention.exclude: {name!r} has no effect here"
-            events.write("note", what=what, why=f"it could not be used anyway: {tables[0][name]}")
+    for name in (name for name in BACKENDS if name in excluded and calls):
+        why = _find_unused(name, calls, tables)
+        if why:
+            events.write("note", what=f"attention.exclude: {name!r} has no effect here", why=why)
     allowed = tuple(name for name in BACKENDS if name not in ruled_out)
     attention = Attention(verdict.impl, (verdict.impl,) if verdict.impl in BACKENDS else allowed)
     if calls:
         _record_backends(attention, calls, tables, dtype, ranks.device, events)
     return attention
+
+
+def choose_own(section: AttentionSection, calls: Sequence[AttentionCall]) -> Verdict:
+    """For calls that are all the recipe's own: no request can be served, and ConfigError where nothing may take its place."""
+    why = "; ".join(dict.fromkeys(call.why or "this recipe has kernels of its own" for call in calls))
+    if section.impl == "auto":
+        return Verdict("own", why)
+    _check_fallback(section, why)
+    return Verdict("own", f"{section.impl}: {why}", is_fallback=True)
 
 
 def combine(calls: Sequence[AttentionCall], tables: Sequence[Refusals], ruled_out: Refusals) -> dict[str, str]:
@@ -133,12 +149,8 @@ def choose_impl(section: AttentionSection, capability: tuple[int, int] | None, r
     requested = section.impl
     if requested != "auto" and requested not in refusals:
         return Verdict(requested, "as requested")
-    if requested != "auto" and section.fallback == "error":
-        raise ConfigError(
-            f"attention.impl={requested} cannot be served here: {refusals[requested]}",
-            "attention.impl and attention.fallback=error",
-            "set attention.impl=auto, or attention.fallback=warn to take what auto would",
-        )
+    if requested != "auto":
+        _check_fallback(section, refusals[requested])
     is_old = capability is not None and capability < (8, 0)
     order = ("eager", "sdpa", "flex") if is_old else ("sdpa", "eager", "flex")
     impl = next((name for name in order if name not in refusals), None)
@@ -153,6 +165,23 @@ def choose_impl(section: AttentionSection, capability: tuple[int, int] | None, r
         return Verdict(impl, "no GPU: SDPA has a fused kernel for CPUs")
     number = f"compute capability {capability[0]}.{capability[1]}"
     return Verdict(impl, f"{number} < 8.0 has no flash attention" if is_old else f"{number} >= 8.0")
+
+
+def _check_fallback(section: AttentionSection, refusal: str) -> None:
+    """ConfigError where what was requested cannot be had, and nothing may take its place."""
+    if section.fallback == "error":
+        raise ConfigError(
+            f"attention.impl={section.impl} cannot be served here: {refusal}",
+            "attention.impl and attention.fallback=error",
+            "set attention.impl=auto, or attention.fallback=warn to take what auto would",
+        )
+
+
+def _find_unused(name: str, calls: Sequence[AttentionCall], tables: Sequence[Refusals]) -> str:
+    """Why a backend of SDPA would not be used anyway; empty where it may be. What a recipe writes in torch may use SDPA, too."""
+    if any(call.own == "torch" for call in calls) or any(name not in table for table in tables):
+        return ""
+    return f"it could not be used anyway: {tables[0][name]}" if tables else "attention is by the recipe's own kernels"
 
 
 def _agree(tables: Sequence[Refusals], ranks: Ranks) -> tuple[list[dict[str, str]], list[str]]:
@@ -201,11 +230,15 @@ def _record_backends(
     device: torch.device,
     events: EventLog,
 ) -> None:
-    """Which kernel each phase gets: of SDPA the backend that torch selects, asked with only those enabled that may be used."""
-    selected = {call.phase: attention.impl for call in calls}
-    reason = "SDPA is not used"
+    """What computes each call: of SDPA the backend that torch selects, asked with only those enabled that may be used."""
+
+    def computes(call: AttentionCall) -> str:
+        if call.own or attention.kernel != "sdpa":
+            return call.own or attention.impl
+        return find_selected(call, dtype, device, attention.backends)
+
+    reason = "nothing is asked of torch" if attention.impl == "own" else "SDPA is not used"
     if attention.kernel == "sdpa":
-        selected = {call.phase: find_selected(call, dtype, device, attention.backends) for call in calls}
         against = {
             f"{name}: {table[name]}": None
             for table in tables
@@ -213,11 +246,10 @@ def _record_backends(
             if name in table and table[name] != NOT_ON_CPU
         }
         phases: dict[str, list[str]] = {}
-        for call in calls:
+        for call in (call for call in calls if not call.own):
             phases.setdefault(call.shape, []).append(call.phase)
         shapes = [f"{' and '.join(names)}: {shape}" for shape, names in phases.items()]
         asked = f"torch's choice in {str(dtype).removeprefix('torch.')} for {'; '.join(shapes)}"
         reason = "; ".join([asked, *against])
-    kinds = set(selected.values())
-    effective = kinds.pop() if len(kinds) == 1 else ", ".join(f"{phase} {name}" for phase, name in selected.items())
-    events.choice("attention.backend", attention.impl, effective, reason)
+    promise = write_promise((call, computes(call)) for call in calls)
+    events.choice("attention.backend", attention.impl, promise, reason)

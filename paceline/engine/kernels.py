@@ -1,17 +1,19 @@
-"""Names of kernels and operators, read for the attention that they belong to: what a profile saw, against what was promised. No torch.
+"""Names of kernels and operators, read for the attention that they belong to: what a profile saw. No torch.
 
     attention_backend_of("void pytorch_flash::flash_fwd_kernel<…>")                -> "flash"
     attention_backend_of("cudnn_generated_fort_native_sdpa_sm90_flash_fprop_…")    -> "cudnn"
+    attention_backend_of("nsa_range_forward_kernel")                               -> "nsa_range"
     attention_backend_of("aten::mm")                                               -> None
 
 Names are those of torch 2.11 to 2.13 on CPUs and on GPUs from Ampere to Hopper. Attention that is written out has no name of its own: it
-shows by a softmax. SDPA's math backend is the same operations below one operator, which a replayed CUDA graph no longer shows.
+shows by a softmax. SDPA's math backend is the same operations below one operator, which a replayed CUDA graph no longer shows. A kernel of
+a recipe's own is told by how its name begins.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 _PATTERNS = (
@@ -28,11 +30,20 @@ _PATTERNS = (
 )
 _LOG_SOFTMAX = re.compile(r"LogSoftMax|softmax_warp_(?:forward|backward)<[^<>]*, \d+, true\b")
 """A softmax with a logarithm is a loss, not an attention."""
-_WRITTEN_OUT = {"math", "eager"}
+OWN = ("nsa_range", "nsa_chosen", "nsa_score")
+"""how the names of the kernels begin that come with our recipes; each is a backend of its own"""
 
 
-def attention_backend_of(kernel_name: str) -> str | None:
-    """flash, cudnn, efficient, math, eager or flex; None: nothing that only attention has."""
+def is_own(backend: str) -> bool:
+    """Whether it is a recipe's, and none of torch's."""
+    return backend != "torch" and all(backend != name for name, _ in _PATTERNS)
+
+
+def attention_backend_of(kernel_name: str, own: Collection[str] = OWN) -> str | None:
+    """flash, cudnn, efficient, math, eager, flex, or one of `own`; None: nothing that only attention has."""
+    for beginning in own:
+        if f"{kernel_name}_".startswith(f"{beginning}_"):
+            return beginning
     if _LOG_SOFTMAX.search(kernel_name):
         return None
     return next((backend for backend, pattern in _PATTERNS if re.search(pattern, kernel_name)), None)
@@ -48,38 +59,21 @@ class Seen:
     time_ms: float
 
 
-def find_attention(rows: Iterable[tuple[str, int, float]]) -> list[Seen]:
+def find_attention(rows: Iterable[tuple[str, int, float]], own: Collection[str] = OWN) -> list[Seen]:
     """Every backend among the (name, calls, own time in ms) of a profile, the longest first.
 
     A softmax may be part of something else, and is of math: it counts as eager only where no other attention is seen.
     """
     found: dict[str, list[tuple[str, int, float]]] = {}
     for name, count, time_ms in rows:
-        backend = attention_backend_of(name)
+        backend = attention_backend_of(name, own)
         # What autograd wraps around an operator of the backward is no operator of its own.
         if backend is not None and not re.search(r"Backward\d+$", name):
             found.setdefault(backend, []).append((name, count, time_ms))
     if len(found) > 1:
         found.pop("eager", None)
     seen = [
-        Seen(backend, tuple(row[0] for row in own), sum(row[1] for row in own), sum(row[2] for row in own))
-        for backend, own in found.items()
+        Seen(backend, tuple(row[0] for row in mine), sum(row[1] for row in mine), sum(row[2] for row in mine))
+        for backend, mine in found.items()
     ]
     return sorted(seen, key=lambda each: -each.time_ms)
-
-
-def check_promise(promised: str, seen: Iterable[Seen]) -> str:
-    """What is wrong with `promised` (a backend, or `training math, evaluation flash`) as the kernels of a training show it; empty: nothing."""
-    wanted = read_promise(promised).get("training", promised)
-    backends = {each.backend for each in seen}
-    # A replayed graph shows the softmax of the math backend alone.
-    if wanted in backends or (wanted in _WRITTEN_OUT and backends & _WRITTEN_OUT):
-        return ""
-    there = ", ".join(sorted(backends)) or "no kernel of any attention"
-    return f"{wanted} was promised for training, and the profile shows {there}"
-
-
-def read_promise(promised: str) -> Mapping[str, str]:
-    """`training math, evaluation flash` by phase; empty where one backend is for all."""
-    parts = [part.split() for part in promised.split(",")]
-    return dict(parts) if all(len(part) == 2 for part in parts) else {}

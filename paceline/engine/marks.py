@@ -1,11 +1,13 @@
-"""Marks at the borders of steps and phases, for tools that look from outside: NVTX ranges, and names in a profile.
+"""Marks at the borders of steps, their phases, evaluations and checkpoints, for tools that look from outside: NVTX ranges, and names in a
+profile.
 
-step 12: [data][forward][backward][optimizer]
+step 12: [data][forward][backward][optimizer]    evaluate validation    checkpoint
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Iterator, Sequence
 
 import torch
 
@@ -47,6 +49,18 @@ class ProfileMarks(Marks):
     def pop(self) -> None:
         if self._open:
             self._open.pop().__exit__(None, None, None)
+
+
+@contextlib.contextmanager
+def marked(marks: Sequence[Marks], name: str) -> Iterator[None]:
+    """What lies between two steps."""
+    for each in marks:
+        each.push(name)
+    try:
+        yield
+    finally:
+        for each in reversed(marks):
+            each.pop()
 
 
 class MarkedTimer:

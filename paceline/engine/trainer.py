@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from paceline.config.arithmetic import Length
@@ -16,6 +17,7 @@ from paceline.engine.desync import check_parameters
 from paceline.engine.evaluation import Evaluator
 from paceline.engine.garbage import Garbage
 from paceline.engine.loader import Loader
+from paceline.engine.marks import Marks, marked
 from paceline.engine.monitor import Monitor
 from paceline.engine.optimizer import LearningRate
 from paceline.engine.outcome import Outcome, Pending
@@ -67,6 +69,7 @@ class Trainer:
         average: Average | None = None,
         *,
         garbage: Garbage,
+        marks: Sequence[Marks] = (),
     ) -> None:
         self.state = state
         self._context = context
@@ -87,6 +90,7 @@ class Trainer:
         self._compilation = compilation
         self._average = average
         self._garbage = garbage
+        self._marks = marks
         self._profile = profile
         self._rank_times = rank_times
         # What the configuration had compiled announces itself; a model may compile on its own.
@@ -302,7 +306,8 @@ class Trainer:
             self._timer.pause()
         if self._config.checkpoint.enabled:
             self._garbage.collect(self.state.step)
-        self._saver.save(self.state)
+        with marked(self._marks, "checkpoint"):
+            self._saver.save(self.state)
         self._timer.resume()
 
     def _evaluate_deciding(self) -> str | None:
@@ -334,7 +339,8 @@ class Trainer:
         self._garbage.collect(self.state.step)
         began = time.perf_counter()
         with self._strategy.whole() as model:
-            metrics = self._evaluator.run(split)
+            with marked(self._marks, f"evaluate {split}"):
+                metrics = self._evaluator.run(split)
             if metrics is not None:
                 seconds = time.perf_counter() - began
                 self._monitor.log_evaluation(state, self._epoch_of(state), split, num_samples, seconds, metrics)

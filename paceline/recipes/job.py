@@ -70,7 +70,9 @@ class Job:
 
     def idle(self, given: Collection[str]) -> list[tuple[str, str]]:
         """(key, reason) of what was given and changes nothing, on whatever machine."""
-        return [*find_idle(self.config, given), *self.recipe.find_idle(self.config, given)]
+        heeded = self.recipe.heeds(self.config)
+        unheeded = [(key, reason) for key, reason in find_idle(self.config, given) if key not in heeded]
+        return [*unheeded, *self.recipe.find_idle(self.config, given)]
 
     def identity(self, weights_digest: str | None = None) -> dict[str, Any]:
         """The fingerprint and what it is made of; reads the data to identify it, and raises DataError if it cannot.

@@ -77,6 +77,18 @@ def test_an_attention_of_the_recipes_own_is_said_and_not_timed(capsys):
     assert told["calls"][0]["selected"] == ["eager"]
 
 
+def test_branches_are_listed_by_name_with_what_computes_each(capsys, monkeypatch):
+    small = ["data.documents=60", "data.length=64", "model.layers=1", "launch.gpus=[]"]
+    measured = measure(load_job("nsa", [*small, "attention.impl=flash"], environ={}), 1)
+    assert [call["name"] for call in measured["calls"]] == ["compressed", "selected", "window"] * 2
+    assert all(call["selected"] == ["torch"] and call["kernels"] == [] for call in measured["calls"])
+    monkeypatch.setattr("paceline.cli.asking.ask_worker", lambda argv: measured)
+    command(["nsa"])
+    told = capsys.readouterr().out
+    assert "attention.backend: own → compressed torch, selected torch, window torch" in told
+    assert "training: selected: 8 rows × 4 heads, 64 × 64, width 32, boolean mask: torch (model.sparse_path" in told
+
+
 def test_errors_travel_to_the_command(capsys):
     assert main(["sasrec", *TINY, "model.heads=3"]) == 2
     assert "model.heads=3" in capsys.readouterr().err
@@ -136,6 +148,54 @@ def test_a_profile_that_breaks_it_is_named(make_run):
     audit = audit_run(root)
     assert audit.wrong == "math was promised for training, and the profile shows flash", "one rank is enough"
     assert {each.backend: each.count for each in audit.seen} == {"math": 1, "flash": 2}
+
+
+def write_kernels(root: Path, rank: int, kernels: dict[str, tuple[int, float]]) -> None:
+    events = [
+        {"name": name, "cat": "kernel", "dur": 1e3 * time_ms / count}
+        for name, (count, time_ms) in kernels.items()
+        for _ in range(count)
+    ]
+    (root / "profile" / f"rank_{rank:05}.trace.json").write_text(json.dumps({"traceEvents": events}))
+
+
+BRANCHES = "compressed nsa_range, selected nsa_chosen, window nsa_range"
+KERNELS = {
+    "nsa_range_forward_kernel": (24, 12.0),
+    "nsa_chosen_forward_kernel": (12, 30.0),
+    "nsa_score_kernel": (12, 6.0),
+    "nsa_loss_kernel": (1, 90.0),
+}
+
+
+def test_branches_are_seen_by_their_kernels(make_run, capsys):
+    root = make_run(BRANCHES)
+    for rank in range(2):
+        write_kernels(root, rank, KERNELS)
+    audit = audit_run(root)
+    assert audit.wrong == ""
+    assert {each.backend: (each.count, round(each.time_ms, 6)) for each in audit.seen} == {
+        "nsa_chosen": (24, 60.0),
+        "nsa_range": (48, 24.0),
+        "nsa_score": (24, 12.0),
+    }
+    assert audit.branches == {"nsa_chosen": ["selected"], "nsa_range": ["compressed", "window"], "nsa_score": []}
+    command(run=str(root))
+    told = capsys.readouterr().out
+    assert "compressed" in told
+    assert f"promised {BRANCHES}: as promised" in told.replace("\n", " ")
+    # One rank on which a branch fell back, while its kernel still runs for another branch.
+    write_kernels(root, 1, KERNELS | {"fmha_cutlassF_f32_aligned_64x64_rf_sm80": (12, 1.0)})
+    assert "shows efficient besides" in audit_run(root).wrong
+    write_kernels(root, 1, {name: KERNELS[name] for name in ("nsa_range_forward_kernel", "nsa_score_kernel")})
+    assert "nsa_chosen for selected was promised" in audit_run(root).wrong
+
+
+def test_kernels_that_only_the_promise_knows_are_found(make_run):
+    root = make_run("near mine_near, far mine_far")
+    write_kernels(root, 0, {"mine_near_forward": (3, 3.0), "mine_far_forward": (1, 1.0)})
+    audit = audit_run(root)
+    assert (audit.wrong, [each.backend for each in audit.seen]) == ("", ["mine_near", "mine_far"])
 
 
 def test_what_cannot_be_audited_says_why(make_run, tmp_path):

@@ -46,6 +46,11 @@ def test_the_break_even(figures: list[tuple[int, float, float]], expected: int |
     assert sparse.find_break_even(rows, "flash") == expected
 
 
+def test_a_row_that_a_cpu_has_no_memory_for_says_so() -> None:
+    measured = sparse.measure([10**14], heads=2, groups=1, width=16, repeats=1)
+    assert "allocate" in measured["rows"][0]["refused"]
+
+
 def test_the_command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     answer = {
         "device": "a GPU",
@@ -68,3 +73,5 @@ def test_the_command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixt
     assert json.loads(capsys.readouterr().out) == answer
     assert run_command(["bench", "sparse", "--heads", "5"]) == 2
     assert "cannot be shared out" in capsys.readouterr().err
+    assert run_command(["bench", "sparse", "--width", "33"]) == 2
+    assert "--width 34" in capsys.readouterr().err

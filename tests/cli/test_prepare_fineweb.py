@@ -54,6 +54,8 @@ def test_the_last_line_says_what_to_type_next(lines: Path, capsys: pytest.Captur
         (["--from", "a.jsonl", "--tokenizer", "gpt2"], "no such tokenizer"),
         (["--form", "a.jsonl"], "--from"),
         (["--sample", "10B"], "--sample 10BT"),
+        (["--from", "a.jsonl", "--sample", "10BT"], "leave one of them out"),
+        (["--from", ""], "names nothing"),
     ],
 )
 def test_what_cannot_be_is_refused_with_exit_code_2(

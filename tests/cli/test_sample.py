@@ -61,3 +61,11 @@ def test_json_for_a_script(layout: RunLayout, asked: list[list[str]], capsys: py
 def test_a_prompt_is_asked_for(layout: RunLayout, capsys: pytest.CaptureFixture[str]) -> None:
     assert run_command(["sample", str(layout.root)]) == 2
     assert "--prompt" in capsys.readouterr().err
+
+
+def test_a_seed_that_no_generator_takes_is_refused(
+    layout: RunLayout, asked: list[list[str]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run_command(["sample", str(layout.root), "--prompt", "a", "--seed", str(2**63)]) == 2
+    assert "--seed" in capsys.readouterr().err
+    assert not asked

@@ -157,6 +157,54 @@ def test_a_recipe_that_tells_of_no_attention(make_context):
     assert "a CPU has none" in warning["why"]
 
 
+OWN = [
+    dataclasses.replace(TRAINING, phase=phase, name=name, own=own, why="model.sparse_path decides")
+    for phase in ("training", "evaluation")
+    for name, own in (("compressed", "nsa_range"), ("selected", "nsa_chosen"))
+]
+
+
+def test_nothing_is_asked_about_what_a_recipe_computes_itself(make_context, monkeypatch):
+    monkeypatch.setattr("paceline.engine.attention.find_refusals", lambda *call: pytest.fail("torch was asked"))
+    attention, (impl, backend) = decide(make_context(), OWN)
+    assert (attention.impl, attention.kernel, attention.backends) == ("own", "own", tuple(BACKENDS))
+    assert (impl["requested"], impl["effective"], impl["reason"]) == ("auto", "own", "model.sparse_path decides")
+    assert backend["effective"] == "compressed nsa_range, selected nsa_chosen"
+    assert str(OWN[0]).startswith("training: compressed: 8 rows")
+
+
+def test_a_request_for_another_kernel_than_the_recipes_own_is_said_or_refused(make_context):
+    asked = {"impl": "flash"}
+    _, (warning, impl, _) = decide(make_context({"attention": asked}), OWN)
+    assert warning["what"] == "attention.impl=flash cannot be served here: own instead"
+    assert (impl["requested"], impl["effective"]) == ("flash", "own")
+    _, told = decide(make_context({"attention": asked}), OWN, is_told=True)
+    assert [record["kind"] for record in told[-2:]] == ["choice", "choice"]
+    with pytest.raises(ConfigError, match=r"impl=flash cannot be served here: model\.sparse_path decides") as caught:
+        decide(make_context({"attention": asked | {"fallback": "error"}}), OWN)
+    assert "attention.fallback=error" in caught.value.problems[0].where
+
+
+def test_an_excluded_backend_counts_for_what_is_written_in_torch_only(make_context):
+    excluding = {"attention": {"exclude": ["flash"]}}
+    _, (_, note, _) = decide(make_context(excluding), OWN)
+    assert "'flash' has no effect here" in note["what"]
+    by_torch = [dataclasses.replace(call, own="torch") for call in OWN]
+    context = make_context(excluding)
+    before = len(read_records(context.layout.events))
+    attention, records = decide(context, by_torch)
+    assert attention.backends == ("cudnn", "efficient", "math")
+    assert [record["kind"] for record in records[before:]] == ["choice", "choice"]
+
+
+def test_where_some_calls_are_the_recipes_own_torch_is_asked_about_the_others(make_context):
+    calls = [dataclasses.replace(call, dropout=0.5) for call in OWN]
+    attention, (impl, backend) = decide(make_context({"attention": {"impl": "flash"}}), [TRAINING, EVALUATION, *calls])
+    assert (attention.impl, impl["effective"]) == ("flash", "flash")
+    assert backend["effective"] == "flash, compressed nsa_range, selected nsa_chosen"
+    assert "compressed" not in backend["reason"]
+
+
 DATA = {"users": 50, "items": 30, "events_per_user": 8, "max_length": 8}
 
 
@@ -198,7 +246,7 @@ def test_what_was_recorded_is_what_a_profile_of_the_run_shows(make_context, atte
         return {each.backend for each in find_attention((row.key, row.count, 0.0) for row in profiler.key_averages())}
 
     batch = trainer._workload.train_set().fetch(range(16), dataclasses.replace(trainer._evaluator._draw))
-    assert backends(lambda: trainer._step._loss(batch)[0].backward()) == {training}
+    assert backends(lambda: trainer._step.losses.compute(batch)[0].backward()) == {training}
     assert backends(lambda: trainer._evaluator.run("validation")) == {evaluation}
     trainer.run()
     trainer.close()

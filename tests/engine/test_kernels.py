@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from paceline.engine.kernels import Seen, attention_backend_of, check_promise, find_attention
+from paceline.engine.kernels import Seen, attention_backend_of, find_attention, is_own
 
 FLASH = "void pytorch_flash::flash_fwd_kernel<pytorch_flash::Flash_fwd_kernel_traits<64, 128, 128, 4, false, false, cutlass::bfloat16_t>>(pytorch_flash::Flash_fwd_params)"
 MATH = "aten::_scaled_dot_product_attention_math"
@@ -49,6 +49,13 @@ MATH = "aten::_scaled_dot_product_attention_math"
         ("nvjet_tst_64x8_64x16_1x2_h_bz_TNT", None),
         ("void cudnn::bn_fw_tr_1C11_kernel_NCHW<float>", None),
         ("triton_poi_fused_add_0", None),
+        # kernels of the nsa recipe; its loss is no attention
+        ("nsa_range_forward_kernel", "nsa_range"),
+        ("nsa_range_key_gradient_kernel", "nsa_range"),
+        ("nsa_chosen_sum_parts_kernel", "nsa_chosen"),
+        ("nsa_score_kernel", "nsa_score"),
+        ("nsa_loss_kernel", None),
+        ("nsa_ranges_kernel", None),
         ("", None),
     ],
 )  # fmt: skip
@@ -76,11 +83,20 @@ def test_the_softmax_of_math_is_not_eager_and_wrappers_do_not_count_twice() -> N
     assert find_attention(rows) == []
 
 
-def test_promises() -> None:
-    flash, eager = Seen("flash", ("f",), 1, 1.0), Seen("eager", ("s",), 1, 1.0)
-    assert check_promise("flash", [flash]) == ""
-    assert check_promise("training flash, evaluation math", [flash]) == ""
-    assert check_promise("math", [eager]) == "", "a replayed graph shows the softmax alone"
-    assert "math was promised for training" in check_promise("training math, evaluation flash", [flash])
-    assert "shows eager" in check_promise("cudnn", [eager])
-    assert "no kernel of any attention" in check_promise("flash", [])
+def test_kernels_of_a_recipes_own_are_backends_with_counts_and_times() -> None:
+    rows = [
+        ("nsa_range_forward_kernel", 24, 6.0),
+        ("nsa_range_query_gradient_kernel", 24, 9.0),
+        ("nsa_chosen_forward_kernel", 12, 20.0),
+        ("nsa_score_kernel", 12, 3.0),
+        ("nsa_loss_kernel", 1, 50.0),
+        ("aten::_softmax", 12, 1.0),
+    ]
+    chosen, ranges, scores = find_attention(rows)
+    assert (chosen.backend, chosen.count, chosen.time_ms) == ("nsa_chosen", 12, 20.0)
+    names = ("nsa_range_forward_kernel", "nsa_range_query_gradient_kernel")
+    assert ranges == Seen("nsa_range", names, 48, 15.0)
+    assert scores.backend == "nsa_score", "the softmax of gates is no attention"
+    (mine,) = find_attention([("mine_forward", 1, 1.0), ("nsa_score_kernel", 1, 1.0)], own=["mine"])
+    assert mine.backend == "mine"
+    assert [is_own(name) for name in ("nsa_range", "mine", "torch", "flash", "eager")] == [True, True, *[False] * 3]

@@ -17,7 +17,8 @@ from torch.profiler import ProfilerActivity, profile
 from paceline.engine.attend import attend_by_sdpa
 from paceline.engine.backends import BACKENDS, allow_only, build_states, find_refusals, find_selected, restricted
 from paceline.engine.build import build_trainer
-from paceline.engine.kernels import check_promise, find_attention
+from paceline.engine.kernels import find_attention
+from paceline.engine.promise import check_promise
 from paceline.files import read_records
 from paceline.recipes.sasrec.config import SasrecConfig
 from paceline.recipes.sasrec.workload import SasrecWorkload

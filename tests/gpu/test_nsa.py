@@ -15,13 +15,17 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor
+from torch.profiler import ProfilerActivity, profile
 
+from paceline.engine.kernels import find_attention
+from paceline.engine.promise import check_promise
 from paceline.recipes.nsa import fast_path, head, reference, torch_path
 from paceline.recipes.nsa.attention import Shape, SparseAttention, reference_sizes
 from paceline.recipes.nsa.decoder import Decoder
 from paceline.recipes.nsa.model import LanguageModel
 from paceline.recipes.nsa.pattern import Frame, Pattern, one_document
 from paceline.recipes.nsa.selection import choose_blocks, score_blocks
+from paceline.recipes.nsa.stages import Stages
 from tests.recipes.nsa.attentions import build, frame_of, make_hidden, make_positions, relative_error
 
 pytestmark = [pytest.mark.gpu, pytest.mark.timeout(400)]
@@ -226,6 +230,26 @@ def test_the_past_does_not_see_the_future_nor_a_neighbour_and_bits_repeat() -> N
     changed = hidden.clone()
     changed[:, :700] += 1.0
     assert torch.equal(run(changed)[0][:, 700:], before[:, 700:])
+
+
+def test_the_audit_sees_every_branch_and_misses_one_that_fell_back() -> None:
+    positions = make_positions((700, 324)).cuda()
+    promised = ", ".join(f"{branch} {own}" for branch, own in fast_path.KERNELS.items())
+
+    def audit(stages: Stages) -> tuple[set[str], str]:
+        attention = build(12, 2, 64, PAPER, stages=stages).cuda().float()
+        hidden = make_hidden(positions).cuda().float().requires_grad_()
+        frame = frame_of(positions, attention, torch.float32)
+        attention(hidden, frame).sum().backward()  # compiles
+        with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA], acc_events=True) as profiler:
+            attention(hidden, frame).sum().backward()
+            torch.cuda.synchronize()
+        rows = ((row.key, row.count, row.self_device_time_total / 1e3) for row in profiler.key_averages())
+        seen = find_attention(rows)
+        return {each.backend for each in seen}, check_promise(promised, seen)
+
+    assert audit(fast_path.FAST) == ({"nsa_range", "nsa_chosen", "nsa_score"}, "")
+    assert "besides" in audit(replace(fast_path.FAST, attend_window=torch_path.attend_window))[1]
 
 
 @pytest.mark.parametrize("vocabulary", [5, 258, 50_304])

@@ -11,7 +11,6 @@ Shapes: B rows, T tokens, W width of the model, H heads, G groups, D width of a 
 
 from __future__ import annotations
 
-import contextlib
 from dataclasses import dataclass, field
 
 import torch
@@ -22,6 +21,7 @@ from paceline.recipes.nsa import reference
 from paceline.recipes.nsa.cache import DenseCache, SparseCache
 from paceline.recipes.nsa.compression import Compression
 from paceline.recipes.nsa.gates import BRANCHES, Gates
+from paceline.recipes.nsa.mark import mark_nothing, mark_stage
 from paceline.recipes.nsa.pattern import Frame, Pattern, build_frame
 from paceline.recipes.nsa.rotary import Rotation, rotate
 from paceline.recipes.nsa.stages import Stages, States
@@ -66,7 +66,7 @@ class SparseAttention(nn.Module):
         super().__init__()
         self.shape = shape
         self._stages = stages
-        self._is_marked = is_marked
+        self._mark = mark_stage if is_marked else mark_nothing
         inner, hidden = shape.heads * shape.head_width, shape.compression_hidden or 2 * shape.head_width
         self.project_query = nn.Linear(shape.width, inner, bias=False)
         self.project_states = nn.Linear(shape.width, 2 * len(BRANCHES) * shape.groups * shape.head_width, bias=False)
@@ -85,13 +85,19 @@ class SparseAttention(nn.Module):
         if cache is not None:
             cache.append(states, self.compress_keys, self.compress_values)
         gates_BTH3 = self.gates(hidden_BTW)
-        compressed, selected, window = self._attend(query, states, frame, blocks_BTGn)
+        can_compile = self._stages is None or self._stages.can_compile
+        attend = self._attend if can_compile else self._attend_uncompiled
+        compressed, selected, window = attend(query, states, frame, blocks_BTGn)
         return self._mix(gates_BTH3, compressed, selected, window)
 
     def build_frame(self, positions_BT: Tensor, dtype: torch.dtype) -> Frame:
         """What its stages have to know of a batch; all layers share one."""
         frame = build_frame(positions_BT, self.shape.pattern, self.shape.head_width, dtype)
         return frame if self._stages is None else self._stages.lay_out(frame, self.shape.pattern)
+
+    def build_cache(self) -> SparseCache:
+        """An empty one."""
+        return SparseCache(self.shape.pattern, self._mark)
 
     def decode(self, hidden_B1W: Tensor, rotation: Rotation, cache: SparseCache) -> Tensor:
         """The same for one more token per row, (B, 1, W), which the cache has not seen yet."""
@@ -104,8 +110,15 @@ class SparseAttention(nn.Module):
         query = rotate(self.project_query(hidden_BTW).unflatten(-1, (shape.heads, -1)), rotation)
         projected = self.project_states(hidden_BTW).unflatten(-1, (2 * len(BRANCHES), shape.groups, -1))
         states = States(*projected.unbind(2))
-        turned = {name: rotate(getattr(states, name), rotation) for name in ("selected_keys", "window_keys")}
-        return query, states._replace(**turned)
+        # No `_replace`: torch 2.11 cannot compile up to a tuple that was made so.
+        return query, States(
+            states.compressed_keys,
+            states.compressed_values,
+            rotate(states.selected_keys, rotation),
+            states.selected_values,
+            rotate(states.window_keys, rotation),
+            states.window_values,
+        )
 
     def _attend(
         self, query: Tensor, states: States, frame: Frame, blocks_BTGn: Tensor | None
@@ -129,6 +142,8 @@ class SparseAttention(nn.Module):
             window = stages.attend_window(query, states.window_keys, states.window_values, frame, pattern)
         return compressed, selected, window
 
+    _attend_uncompiled = torch.compiler.disable(_attend)  # type: ignore[no-untyped-call]
+
     def _mix(self, gates_BTH3: Tensor, compressed: Tensor, selected: Tensor, window: Tensor) -> Tensor:
         by_compressed, by_selected, by_window = gates_BTH3.unsqueeze(-1).unbind(-2)
         mixed_BTHD = by_compressed * compressed + by_selected * selected + by_window * window
@@ -143,9 +158,6 @@ class SparseAttention(nn.Module):
             given = None if blocks_BTGn is None else blocks_BTGn[row]
             rows.append(reference.attend(hidden_TW, weights, frame.starts_BT[row].tolist(), sizes, given)[0])
         return torch.stack(rows)
-
-    def _mark(self, name: str) -> contextlib.AbstractContextManager[object]:
-        return torch.cuda.nvtx.range(f"nsa {name}") if self._is_marked else contextlib.nullcontext()
 
 
 class DenseAttention(nn.Module):
@@ -176,6 +188,9 @@ class DenseAttention(nn.Module):
 
     def build_frame(self, positions_BT: Tensor, dtype: torch.dtype) -> Frame:
         return build_frame(positions_BT, self.shape.pattern, self.shape.head_width, dtype)
+
+    def build_cache(self) -> DenseCache:
+        return DenseCache()
 
     def decode(self, hidden_B1W: Tensor, rotation: Rotation, cache: DenseCache) -> Tensor:
         query, keys, values = self._project(hidden_B1W, rotation)

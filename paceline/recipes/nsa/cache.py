@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from paceline.recipes.nsa.compression import Compression
+from paceline.recipes.nsa.mark import Mark, mark_nothing
 from paceline.recipes.nsa.pattern import Pattern
 from paceline.recipes.nsa.rotary import build_rotation, rotate
 from paceline.recipes.nsa.selection import choose_blocks, score_blocks
@@ -25,8 +26,9 @@ from paceline.recipes.nsa.torch_path import grouped_scores, soft_look
 
 
 class SparseCache:
-    def __init__(self, pattern: Pattern) -> None:
+    def __init__(self, pattern: Pattern, mark: Mark = mark_nothing) -> None:
         self._pattern = pattern
+        self._mark = mark
         self._pending_keys, self._pending_values = Store(), Store()
         self._compressed_keys, self._compressed_values = Store(), Store()
         self._selected_keys, self._selected_values = Store(), Store()
@@ -46,20 +48,25 @@ class SparseCache:
 
     def attend(self, query_B1HD: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """What each branch gives for the newest token."""
-        mixed, scores_BG1J = self._look_at_compressed(query_B1HD)
-        position_B1 = torch.full((len(query_B1HD), 1), self.length - 1, device=query_B1HD.device)
-        blocks_B1Gn = choose_blocks(scores_BG1J, position_B1, self._pattern)
-        window_keys, window_values = self._window_keys.read(), self._window_values.read()
-        self._count(window_keys, window_values)
-        window = soft_look(query_B1HD, window_keys, window_values, _all(window_keys))[0]
-        return mixed, self._look_at_selected(query_B1HD, blocks_B1Gn), window
+        with self._mark("compressed"):
+            compressed, logsum_BH1 = self._look_at_compressed(query_B1HD)
+        with self._mark("select"):
+            blocks_B1Gn = self._select(query_B1HD, logsum_BH1)
+        with self._mark("selected"):
+            selected = self._look_at_selected(query_B1HD, blocks_B1Gn)
+        with self._mark("window"):
+            window = self._look_at_window(query_B1HD)
+        return compressed, selected, window
 
     def _compress(self, compress_keys: Compression, compress_values: Compression) -> None:
         """The pending tokens begin where the next block does."""
+        num_new = self._pattern.num_compressed(self._pending_keys.length)
+        if num_new:
+            with self._mark("compress"):
+                self._compress_blocks(num_new, compress_keys, compress_values)
+
+    def _compress_blocks(self, num_new: int, compress_keys: Compression, compress_values: Compression) -> None:
         pattern = self._pattern
-        num_new = pattern.num_compressed(self._pending_keys.length)
-        if not num_new:
-            return
         keys, values = (
             store.read().unfold(1, pattern.block, pattern.stride).transpose(-2, -1)
             for store in (self._pending_keys, self._pending_values)
@@ -73,20 +80,28 @@ class SparseCache:
         for store in (self._pending_keys, self._pending_values):
             store.drop(num_new * pattern.stride)
 
-    def _look_at_compressed(self, query_B1HD: Tensor) -> tuple[Tensor, Tensor]:
-        """(B, 1, H, D) and the scores of all selection blocks so far, (B, G, 1, J)."""
-        pattern, groups = self._pattern, self._selected_keys.read().shape[2]
-        num_selection = pattern.num_selection(self.length)
+    def _look_at_compressed(self, query_B1HD: Tensor) -> tuple[Tensor, Tensor | None]:
+        """(B, 1, H, D), and the logarithms of sums of exponentials (B, H, 1); zeros and None before the first block."""
         if not self._compressed_keys.length:
-            none_BG1J = query_B1HD.new_zeros(len(query_B1HD), groups, 1, num_selection, dtype=torch.float32)
-            return torch.zeros_like(query_B1HD), none_BG1J
+            return torch.zeros_like(query_B1HD), None
         keys, values = self._compressed_keys.read(), self._compressed_values.read()
         self._count(keys, values)
-        mixed, logsum_BH1 = soft_look(query_B1HD, keys, values, _all(keys))
-        scores_BGR1N = grouped_scores(query_B1HD, keys)
-        weights_BGR1N = (scores_BGR1N - logsum_BH1.reshape(*scores_BGR1N.shape[:4], 1)).exp()
-        first_B1 = torch.zeros(len(query_B1HD), 1, dtype=torch.int64, device=keys.device)
-        return mixed, score_blocks(weights_BGR1N.sum(2), first_B1, num_selection, pattern)
+        return soft_look(query_B1HD, keys, values, _all(keys))
+
+    def _select(self, query_B1HD: Tensor, logsum_BH1: Tensor | None) -> Tensor:
+        """(B, 1, G, n), as `choose_blocks` gives them."""
+        pattern, rows, device = self._pattern, len(query_B1HD), query_B1HD.device
+        num_selection = pattern.num_selection(self.length)
+        if logsum_BH1 is None:
+            groups = self._selected_keys.read().shape[2]
+            scores_BG1J = query_B1HD.new_zeros(rows, groups, 1, num_selection, dtype=torch.float32)
+        else:
+            scores_BGR1N = grouped_scores(query_B1HD, self._compressed_keys.read())
+            weights_BGR1N = (scores_BGR1N - logsum_BH1.reshape(*scores_BGR1N.shape[:4], 1)).exp()
+            first_B1 = torch.zeros(rows, 1, dtype=torch.int64, device=device)
+            scores_BG1J = score_blocks(weights_BGR1N.sum(2), first_B1, num_selection, pattern)
+        position_B1 = torch.full((rows, 1), self.length - 1, device=device)
+        return choose_blocks(scores_BG1J, position_B1, pattern)
 
     def _look_at_selected(self, query_B1HD: Tensor, blocks_B1Gn: Tensor) -> Tensor:
         size, keys, values = self._pattern.selection_block, self._selected_keys.read(), self._selected_values.read()
@@ -100,6 +115,11 @@ class SparseCache:
         num_tokens = (min(self._pattern.selected, own + 1) - 1) * size + inside + 1
         self._count(found_keys[:, :num_tokens], found_values[:, :num_tokens])
         return soft_look(query_B1HD, found_keys, found_values, sees_BGS[:, :, None])[0]
+
+    def _look_at_window(self, query_B1HD: Tensor) -> Tensor:
+        keys, values = self._window_keys.read(), self._window_values.read()
+        self._count(keys, values)
+        return soft_look(query_B1HD, keys, values, _all(keys))[0]
 
     def _count(self, *states: Tensor) -> None:
         self.bytes_read += sum(each.numel() * each.element_size() for each in states)

@@ -13,18 +13,26 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-
-@triton.jit
-def load_tile(base_ptr, row, stride, mask, D: tl.constexpr):
-    d = tl.arange(0, D)
-    return tl.load(base_ptr + row[:, None].to(tl.int64) * stride + d[None, :], mask=mask[:, None], other=0.0)
+from paceline.recipes.nsa.tile_kernels import load_tile, store_tile
 
 
 @triton.jit
-def store_tile(base_ptr, row, stride, mask, value, D: tl.constexpr):
-    d = tl.arange(0, D)
-    pointer = base_ptr + row[:, None].to(tl.int64) * stride + d[None, :]
-    tl.store(pointer, value.to(base_ptr.dtype.element_ty), mask=mask[:, None])
+def open_query(
+    q_ptr, k_ptr, v_ptr, chosen_ptr, T,
+    H: tl.constexpr, G: tl.constexpr, D: tl.constexpr, N: tl.constexpr, RP: tl.constexpr,
+):  # fmt: skip
+    """Of this program's query and group: t, which rows of a tile are heads, their places in q_BTHD and in lse_BHT, their queries, and where
+    the group's keys, its values and the query's blocks begin.
+    """
+    R: tl.constexpr = H // G
+    t = tl.program_id(0)
+    b, g = (tl.program_id(1) // G).to(tl.int64), tl.program_id(1) % G
+    head = tl.arange(0, RP)
+    rows = (b * T + t) * H + g * R + head
+    q = load_tile(q_ptr, rows, D, head < R, D)
+    keys = (b * T * G + g) * D
+    of_query = (b * H + g * R + head) * T + t
+    return t, head < R, rows, of_query, q, k_ptr + keys, v_ptr + keys, chosen_ptr + ((b * T + t) * G + g) * N
 
 
 @triton.jit(do_not_specialize=["T"])
@@ -33,15 +41,9 @@ def nsa_chosen_forward_kernel(
     H: tl.constexpr, G: tl.constexpr, D: tl.constexpr, N: tl.constexpr, L: tl.constexpr, RP: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """out and lse of one query, for the heads of one group."""
-    R: tl.constexpr = H // G
-    t = tl.program_id(0)
-    b, g = (tl.program_id(1) // G).to(tl.int64), tl.program_id(1) % G
-    head = tl.arange(0, RP)
-    rows = (b * T + t) * H + g * R + head
-    q = load_tile(q_ptr, rows, D, head < R, D)
-    k_ptr += (b * T * G + g) * D
-    v_ptr += (b * T * G + g) * D
-    chosen_ptr += ((b * T + t) * G + g) * N
+    t, is_head, rows, of_query, q, k_ptr, v_ptr, chosen_ptr = open_query(
+        q_ptr, k_ptr, v_ptr, chosen_ptr, T, H, G, D, N, RP
+    )
     most = tl.full([RP], float("-inf"), tl.float32)
     total = tl.zeros([RP], tl.float32)
     out = tl.zeros([RP, D], tl.float32)
@@ -60,8 +62,8 @@ def nsa_chosen_forward_kernel(
             out = out * shrink[:, None] + tl.dot(p.to(v.dtype), v, input_precision=PRECISION)
             most = larger
     # A query chooses its own block at least: its total is never 0.
-    store_tile(out_ptr, rows, D, head < R, out / total[:, None], D)
-    tl.store(lse_ptr + (b * H + g * R + head) * T + t, most + tl.log2(total), mask=head < R)
+    store_tile(out_ptr, rows, D, is_head, out / total[:, None], D)
+    tl.store(lse_ptr + of_query, most + tl.log2(total), mask=is_head)
 
 
 @triton.jit(do_not_specialize=["T"])
@@ -70,18 +72,12 @@ def nsa_chosen_query_gradient_kernel(
     H: tl.constexpr, G: tl.constexpr, D: tl.constexpr, N: tl.constexpr, L: tl.constexpr, RP: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """dq of one query, for the heads of one group."""
-    R: tl.constexpr = H // G
-    t = tl.program_id(0)
-    b, g = (tl.program_id(1) // G).to(tl.int64), tl.program_id(1) % G
-    head = tl.arange(0, RP)
-    rows = (b * T + t) * H + g * R + head
-    q = load_tile(q_ptr, rows, D, head < R, D)
-    grad = load_tile(grad_ptr, rows, D, head < R, D)
-    lse = tl.load(lse_ptr + (b * H + g * R + head) * T + t, mask=head < R, other=0.0)
-    delta = tl.load(delta_ptr + (b * H + g * R + head) * T + t, mask=head < R, other=0.0)
-    k_ptr += (b * T * G + g) * D
-    v_ptr += (b * T * G + g) * D
-    chosen_ptr += ((b * T + t) * G + g) * N
+    t, is_head, rows, of_query, q, k_ptr, v_ptr, chosen_ptr = open_query(
+        q_ptr, k_ptr, v_ptr, chosen_ptr, T, H, G, D, N, RP
+    )
+    grad = load_tile(grad_ptr, rows, D, is_head, D)
+    lse = tl.load(lse_ptr + of_query, mask=is_head, other=0.0)
+    delta = tl.load(delta_ptr + of_query, mask=is_head, other=0.0)
     dq = tl.zeros([RP, D], tl.float32)
     for i in range(N):
         first = tl.load(chosen_ptr + i)
@@ -92,7 +88,7 @@ def nsa_chosen_query_gradient_kernel(
             p = tl.where(s[None, :] <= t, tl.exp2(score - lse[:, None]), 0.0)
             ds = p * (tl.dot(grad, tl.trans(v), input_precision=PRECISION) - delta[:, None])
             dq += tl.dot(ds.to(k.dtype), k, input_precision=PRECISION)
-    store_tile(dq_ptr, rows, D, head < R, dq * factor, D)
+    store_tile(dq_ptr, rows, D, is_head, dq * factor, D)
 
 
 @triton.jit(do_not_specialize=["T", "room", "parts_room"])

@@ -148,12 +148,24 @@ def _list_idle(config: NsaConfig) -> Iterator[tuple[str, str]]:
     if config.model.sparse != "auto":
         yield "model.break_even", f"model.sparse={config.model.sparse}"
     if is_sparse(config)[0]:
-        yield "attention.impl", "sparse attention has stages of its own: model.sparse_path"
+        if config.attention.fallback != "error":  # which ends a run that asks for what it cannot have
+            yield "attention.impl", "sparse attention has stages of its own: model.sparse_path"
     else:
         for name in ("sparse_path", "gate", "block", "stride", "selection_block", "selected", "window"):
             yield f"model.{name}", "attention is dense"
 
 
+def heeds(config: NsaConfig) -> Collection[str]:
+    """Where sparse attention asks for kernels but may do without, attention.fallback says whether it does (paths.py)."""
+    return ("attention.fallback",) if is_sparse(config)[0] and config.model.sparse_path == "auto" else ()
+
+
 RECIPE = Recipe(
-    name="nsa", schema=NsaConfig, build=build, identify_data=identify_data, check=check, find_idle=find_idle
+    name="nsa",
+    schema=NsaConfig,
+    build=build,
+    identify_data=identify_data,
+    check=check,
+    find_idle=find_idle,
+    heeds=heeds,
 )

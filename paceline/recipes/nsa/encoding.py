@@ -44,6 +44,8 @@ def encode_documents(
 
 def _read(inputs: Inputs, start: Place, field: str) -> Iterator[tuple[Place, Found]]:
     for index in range(start.input, len(inputs.origins)):
+        if not inputs.known[index].bytes:
+            continue  # of any kind: without a byte a parquet file is none
         offset, number = (start.offset, start.number) if index == start.input else (0, 0)
         for found in read_documents(inputs.origins[index], field, offset, number):
             yield Place(index, found.offset, found.number), found
@@ -57,5 +59,8 @@ def _encode(batch: list[tuple[Place, Found]], tokenizer: Tokenizer, share: float
             yield Encoded(after, found.where, fault=found.fault)
             continue
         tokens = next(encoded)
+        if not tokens:
+            yield Encoded(after, found.where, fault="the tokenizer has no token for anything in this text")
+            continue
         tokens.append(tokenizer.identity.end)
         yield Encoded(after, found.where, side_of(found.text, share), tokens)

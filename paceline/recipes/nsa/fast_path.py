@@ -47,9 +47,10 @@ def attend_window(query_BTHD: Tensor, keys_BTGD: Tensor, values_BTGD: Tensor, fr
     return attend_range(query_BTHD, keys_BTGD, values_BTGD, fast(frame).window)[0]
 
 
-FAST = Stages(
-    lay_out, *map(torch.compiler.disable, (compress, attend_compressed, select, attend_selected, attend_window))
-)
+FAST = Stages(lay_out, compress, attend_compressed, select, attend_selected, attend_window, can_compile=False)
+
+KERNELS = {"compressed": "nsa_range", "selected": "nsa_chosen", "window": "nsa_range"}
+"""how the names of the kernels begin that compute each branch"""
 
 
 class _Cut(torch.autograd.Function):

@@ -10,11 +10,11 @@ import math
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from paceline.recipes.nsa.fast_frame import FastFrame, fast
 from paceline.recipes.nsa.pattern import Frame, Pattern
 from paceline.recipes.nsa.range_attention import LOG2_E, precision_of
+from paceline.recipes.nsa.selection import choose_blocks
 
 _MOST_SCORES = 2**23
 """of a chunk: 32 MiB, and a few times that while they are sorted"""
@@ -28,10 +28,11 @@ def select(query_BTHD: Tensor, keys_BNGD: Tensor, logsum_BHT: Tensor, frame: Fra
     query, keys = query_BTHD.contiguous(), keys_BNGD.contiguous()
     return torch.cat(
         [
-            _choose(
+            choose_blocks(
                 _score(query, keys, logsum_BHT, fast(frame), pattern, begin, min(at_once, length - begin)),
                 frame.positions_BT[:, begin : begin + at_once],
                 pattern,
+                find_highest,
             )
             for begin in range(0, length, at_once)
         ],
@@ -64,18 +65,13 @@ def _score(
     return scores
 
 
-def _choose(scores_BGQJ: Tensor, positions_BQ: Tensor, pattern: Pattern) -> Tensor:
-    """Forced blocks first, then the highest scores, of equal ones the lower number: as one number each, so that no two are equal.
+def find_highest(ranked: Tensor, count: int) -> Tensor:
+    """As selection.py finds them: every score as one whole number, so that no two are equal and none has to be sorted.
 
-    A score is not negative, so that its bits, read as a whole number, have its order; below them comes the block's number, backwards.
+    A score is not negative, so that its bits, read as a whole number, have its order, and -inf lies below all; below the bits comes the
+    block's number, backwards.
     """
-    num_selection = scores_BGQJ.shape[-1]
-    number_J = torch.arange(num_selection, device=scores_BGQJ.device)
-    own_BQ1 = (positions_BQ // pattern.selection_block)[..., None]
-    is_forced_BQJ = (number_J < pattern.initial) | (number_J > own_BQ1 - pattern.local)
-    bits = scores_BGQJ.masked_fill_(is_forced_BQJ[:, None], math.inf).view(torch.int32).long()
-    ranked = ((bits << 32) | (num_selection - number_J)).masked_fill_((number_J > own_BQ1)[:, None], -1)
-    order = ranked.topk(min(pattern.selected, num_selection), dim=-1, sorted=False).indices
-    order = order.masked_fill_(order > own_BQ1[:, None], num_selection).sort(dim=-1).values
-    blocks = order.masked_fill_(order == num_selection, -1).transpose(1, 2)
-    return F.pad(blocks, (0, pattern.selected - blocks.shape[-1]), value=-1).contiguous()
+    num_selection = ranked.shape[-1]
+    number_J = torch.arange(num_selection, device=ranked.device)
+    whole = (ranked.view(torch.int32).long() << 32) | (num_selection - number_J)
+    return whole.topk(count, dim=-1, sorted=False).indices

@@ -60,7 +60,10 @@ def _list_files(given: Sequence[Path], out: Path) -> tuple[list[Path], int]:
     for path in given:
         if path.is_dir():
             inside = [Path(parent) / name for parent, _, names in os.walk(path, onerror=_refuse) for name in names]
-            inside = [file for file in sorted(inside) if out.resolve() not in file.resolve().parents]
+            # What was written before is no input; a directory that lies in `out` itself was meant.
+            if path.resolve() in out.resolve().parents:
+                inside = [file for file in inside if out.resolve() not in file.resolve().parents]
+            inside.sort()
             wanted = [file for file in inside if file.suffix.lower() in SUFFIXES]
             num_others += len(inside) - len(wanted)
         elif not path.exists():

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 from paceline.errors import DataError
 from paceline.files import read_json, write_json
-from paceline.recipes.nsa.shards import check_payload, check_tokenizer, read_header, sync_directory
+from paceline.recipes.nsa.shards import REMAKE, check_payload, check_tokenizer, read_header, sync_directory
 from paceline.recipes.nsa.tokenizer import BYTES, Identity, Tokenizer, check_same, load_tokenizer
 
 MANIFEST = "manifest.json"
@@ -182,9 +182,12 @@ def check_shard(directory: Path, shard: Shard, identity: Identity, *, is_thoroug
 
 
 def load_stored_tokenizer(directory: Path, manifest: Manifest) -> Tokenizer:
-    """The tokenizer that made the shards; DataError where another one lies in its place."""
+    """The tokenizer that made the shards; DataError where none, or another one, lies in its place."""
     stored = manifest.tokenizer
     name = BYTES if stored.kind == BYTES else str(directory / TOKENIZER)
-    tokenizer = load_tokenizer(name)
-    check_same(tokenizer.identity, stored, name, str(directory / MANIFEST))
+    try:
+        tokenizer = load_tokenizer(name)
+    except DataError as error:
+        raise DataError(error.problems[0].what, name, REMAKE) from error
+    check_same(tokenizer.identity, stored, name, str(directory / MANIFEST), REMAKE)
     return tokenizer

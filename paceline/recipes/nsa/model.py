@@ -16,7 +16,6 @@ from torch import Tensor, nn
 
 from paceline.recipes.nsa.attention import DenseAttention, Shape, SparseAttention, dense_mask
 from paceline.recipes.nsa.block import Block, Cache, start_weights
-from paceline.recipes.nsa.cache import DenseCache, SparseCache
 from paceline.recipes.nsa.gates import summarise
 from paceline.recipes.nsa.head import score_tokens, sum_losses
 from paceline.recipes.nsa.pattern import Frame
@@ -94,7 +93,7 @@ class LanguageModel(nn.Module):
 
     def build_caches(self) -> list[Cache]:
         """Empty ones, one per layer."""
-        return [SparseCache(self.shape.pattern) if self.is_sparse else DenseCache() for _ in self.blocks]
+        return [block.attention.build_cache() for block in self.blocks if isinstance(block, Block)]
 
     def observe(self) -> dict[str, float]:
         """What the gates did in the last training forward; empty before it, and of the dense twin. Waits for the device."""

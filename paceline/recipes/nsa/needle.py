@@ -14,7 +14,7 @@ import numpy as np
 
 from paceline.recipes.nsa.batch import NO_LABEL
 from paceline.recipes.nsa.data_config import Data, needle_room
-from paceline.recipes.nsa.packing import Packed, number_documents
+from paceline.recipes.nsa.packing import Packed
 from paceline.recipes.nsa.source import NEEDLE_NAMES, needle_vocabulary
 from paceline.recipes.nsa.stream import Ints
 from paceline.recipes.nsa.tokenizer import ByteTokenizer
@@ -40,7 +40,7 @@ def draw_needle(data: Data, split: str, sample: int, epoch: int, filler: Ints) -
     is_value = np.tile(np.arange(data.needle_tokens + 2) >= 2, data.needle_pairs)
     answers = np.flatnonzero(is_value) + data.length - len(asked)
     labels[answers - 1] = tokens[answers]
-    return Packed(tokens, labels, *number_documents(np.arange(data.length) == 0))
+    return Packed(tokens, labels, np.arange(data.length))
 
 
 def _draw_places(data: Data, random: np.random.Generator) -> Ints:

@@ -20,7 +20,6 @@ class Packed(NamedTuple):
 
     input_ids: Ints
     labels: Ints
-    document_ids: Ints
     positions: Ints
 
 
@@ -45,10 +44,10 @@ def pack_sample(stream: TokenStream, sample: int, length: int, padding: int) -> 
     labels[:count][begins[1 : count + 1]] = NO_LABEL
     begins[0] = True
     begins[count] = True  # padding, or what is after the sample
-    return Packed(input_ids, labels, *number_documents(begins[:length]))
+    return Packed(input_ids, labels, count_positions(begins[:length]))
 
 
-def number_documents(begins: np.ndarray[tuple[int, ...], np.dtype[np.bool_]]) -> tuple[Ints, Ints]:
-    """Each token's document, and its place in it, from where documents begin; the first token begins one."""
+def count_positions(begins: np.ndarray[tuple[int, ...], np.dtype[np.bool_]]) -> Ints:
+    """Each token's place in its document, from where documents begin; the first token begins one."""
     places = np.arange(len(begins))
-    return np.cumsum(begins) - 1, places - np.maximum.accumulate(np.where(begins, places, 0))
+    return places - np.maximum.accumulate(np.where(begins, places, 0))

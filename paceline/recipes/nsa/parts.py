@@ -64,6 +64,10 @@ class Parts:
             what = f"what was written does not read back: {'; '.join(damaged.values())}"
             raise DataError(what, str(self._request.out), "check the disk, then type the same again")
         counts = self.manifest.counts()
+        if not counts["documents"]:
+            what = f"there is no document with text in it: {counts['empty']:,} empty, {counts['bad']:,} that could not be read"
+            do = "give files with text in them, and another --out DIR (or delete this one)"
+            raise DataError(what, self._inputs.source.get("from", str(self._request.out)), do)
         for split in SPLITS:
             if not counts.get(f"{split}_documents"):
                 what = (

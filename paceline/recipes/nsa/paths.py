@@ -3,6 +3,7 @@
     choose_path("auto", "cpu", model, "warn")      -> Path("torch", "no GPU")
     find_path("fast", "cpu", model)                -> Path("torch", "no GPU")
     build_stages("torch")                          -> the stages of torch_path.py
+    name_kernels("fast")["selected"]               -> "nsa_chosen"
 
 What a training cannot be served is refused with the reason: `fast` always, `auto` where attention.fallback=error asks for kernels or
 nothing. A model that was trained can be read anywhere: its weights know no path.
@@ -10,12 +11,14 @@ nothing. A model that was trained can be read anywhere: its weights know no path
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.util import find_spec
 
 from paceline.errors import ConfigError
 from paceline.recipes.nsa.config import Model
-from paceline.recipes.nsa.fast_path import FAST
+from paceline.recipes.nsa.fast_path import FAST, KERNELS
+from paceline.recipes.nsa.gates import BRANCHES
 from paceline.recipes.nsa.stages import Stages
 from paceline.recipes.nsa.torch_path import TORCH
 
@@ -66,3 +69,8 @@ def fast_refusal(device_type: str, model: Model) -> str:
 def build_stages(path: str) -> Stages | None:
     """None: the reference, which has none."""
     return {"fast": FAST, "torch": TORCH, "reference": None}[path]
+
+
+def name_kernels(path: str) -> Mapping[str, str]:
+    """How the names of each branch's kernels begin; torch where it has none."""
+    return KERNELS if path == "fast" else dict.fromkeys(BRANCHES, "torch")

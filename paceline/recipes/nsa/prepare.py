@@ -18,7 +18,7 @@ from paceline.recipes.nsa.inputs import Inputs, find_inputs
 from paceline.recipes.nsa.manifest import COMPLETE, MANIFEST, TOKENIZER, Manifest, read_manifest, write_manifest
 from paceline.recipes.nsa.parts import Parts
 from paceline.recipes.nsa.request import ANOTHER, Request
-from paceline.recipes.nsa.tokenizer import Tokenizer, check_same, load_tokenizer
+from paceline.recipes.nsa.tokenizer import BYTES, Tokenizer, check_same, load_tokenizer
 from paceline.recipes.prepared import RECORD, taking
 from paceline.recipes.progress import Progress, Report
 
@@ -84,7 +84,8 @@ def _begin(request: Request, found: Manifest | None, inputs: Inputs, tokenizer: 
         _keep_tokenizer(request.out, tokenizer)
         write_manifest(request.out, fresh)
         return fresh
-    check_same(tokenizer.identity, found.tokenizer, f"--tokenizer {request.tokenizer}", str(request.out))
+    do = f"give the --tokenizer that was given before (without one it is {BYTES}), or {ANOTHER}"
+    check_same(tokenizer.identity, found.tokenizer, f"--tokenizer {request.tokenizer}", str(request.out), do)
     asked = request.parameters()
     differ = [
         f"--{name.replace('_', '-')} was {found.parameters.get(name)} and is {value}"

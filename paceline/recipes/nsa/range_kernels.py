@@ -15,19 +15,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-
-@triton.jit
-def load_rows(base_ptr, row, stride, count, D: tl.constexpr):
-    """A tile of rows of width D; zeros beyond the end."""
-    d = tl.arange(0, D)
-    return tl.load(base_ptr + row[:, None].to(tl.int64) * stride + d[None, :], mask=row[:, None] < count, other=0.0)
-
-
-@triton.jit
-def store_rows(base_ptr, row, stride, count, value, D: tl.constexpr):
-    d = tl.arange(0, D)
-    pointer = base_ptr + row[:, None].to(tl.int64) * stride + d[None, :]
-    tl.store(pointer, value.to(base_ptr.dtype.element_ty), mask=row[:, None] < count)
+from paceline.recipes.nsa.tile_kernels import load_tile, store_tile
 
 
 @triton.jit
@@ -36,29 +24,42 @@ def load_ends(low_ptr, high_ptr, t, T):
     return tl.load(low_ptr + t, mask=t < T, other=0), tl.load(high_ptr + t, mask=t < T, other=0)
 
 
-@triton.jit(do_not_specialize=["T", "S"])
-def nsa_range_forward_kernel(
-    q_ptr, k_ptr, v_ptr, low_ptr, high_ptr, out_ptr, lse_ptr, T, S, scale,
-    H: tl.constexpr, G: tl.constexpr, D: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, PRECISION: tl.constexpr,
+@triton.jit
+def open_tile(
+    q_ptr, low_ptr, high_ptr, T, S, H: tl.constexpr, G: tl.constexpr, D: tl.constexpr, BM: tl.constexpr
 ):  # fmt: skip
-    """out and lse of one tile of queries of one head, by the running softmax."""
+    """Of this program's tile of queries of one head: t, the queries, what they see, where the head begins in q_BTHD, the places in lse_BHT,
+    where the group begins in k_BSGD, and the stretch of keys that any of them sees.
+    """
     # The last tiles see the most: they begin first.
     first = (tl.num_programs(0) - 1 - tl.program_id(0)) * BM
     b, h = tl.program_id(1) // H, tl.program_id(1) % H
     g = h // (H // G)
     t = first + tl.arange(0, BM)
     low, high = load_ends(low_ptr + b * T, high_ptr + b * T, t, T)
-    q = load_rows(q_ptr + (b.to(tl.int64) * T * H + h) * D, t, H * D, T, D)
-    k_ptr += (b.to(tl.int64) * S * G + g) * D
-    v_ptr += (b.to(tl.int64) * S * G + g) * D
+    offset = (b.to(tl.int64) * T * H + h) * D
+    q = load_tile(q_ptr + offset, t, H * D, t < T, D)
+    keys = (b.to(tl.int64) * S * G + g) * D
+    begin = tl.load(low_ptr + b * T + first)
+    end = tl.load(high_ptr + b * T + tl.minimum(first + BM, T) - 1)
+    return t, q, low, high, offset, (b * H + h) * T + t, keys, begin, end
+
+
+@triton.jit(do_not_specialize=["T", "S"])
+def nsa_range_forward_kernel(
+    q_ptr, k_ptr, v_ptr, low_ptr, high_ptr, out_ptr, lse_ptr, T, S, scale,
+    H: tl.constexpr, G: tl.constexpr, D: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    """out and lse of one tile of queries of one head, by the running softmax."""
+    t, q, low, high, offset, of_query, keys, begin, end = open_tile(q_ptr, low_ptr, high_ptr, T, S, H, G, D, BM)
+    k_ptr += keys
+    v_ptr += keys
     most = tl.full([BM], float("-inf"), tl.float32)
     total = tl.zeros([BM], tl.float32)
     out = tl.zeros([BM, D], tl.float32)
-    begin = tl.load(low_ptr + b * T + first)
-    end = tl.load(high_ptr + b * T + tl.minimum(first + BM, T) - 1)
     for start in range(begin, end, BN):
         s = start + tl.arange(0, BN)
-        score = tl.dot(q, tl.trans(load_rows(k_ptr, s, G * D, S, D)), input_precision=PRECISION) * scale
+        score = tl.dot(q, tl.trans(load_tile(k_ptr, s, G * D, s < S, D)), input_precision=PRECISION) * scale
         score = tl.where((s[None, :] >= low[:, None]) & (s[None, :] < high[:, None]), score, float("-inf"))
         larger = tl.maximum(most, tl.max(score, 1))
         # A row that has seen nothing yet: -inf less -inf is not a number.
@@ -66,14 +67,14 @@ def nsa_range_forward_kernel(
         p = tl.exp2(score - base[:, None])
         shrink = tl.exp2(most - base)
         total = total * shrink + tl.sum(p, 1)
-        v = load_rows(v_ptr, s, G * D, S, D)
+        v = load_tile(v_ptr, s, G * D, s < S, D)
         out = out * shrink[:, None] + tl.dot(p.to(v.dtype), v, input_precision=PRECISION)
         most = larger
     sees = total > 0
     out = out / tl.where(sees, total, 1.0)[:, None]
-    store_rows(out_ptr + (b.to(tl.int64) * T * H + h) * D, t, H * D, T, out, D)
+    store_tile(out_ptr + offset, t, H * D, t < T, out, D)
     lse = tl.where(sees, most + tl.log2(tl.where(sees, total, 1.0)), float("inf"))
-    tl.store(lse_ptr + (b * H + h) * T + t, lse, mask=t < T)
+    tl.store(lse_ptr + of_query, lse, mask=t < T)
 
 
 @triton.jit
@@ -90,28 +91,20 @@ def nsa_range_query_gradient_kernel(
     H: tl.constexpr, G: tl.constexpr, D: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """dq of one tile of queries of one head."""
-    first = (tl.num_programs(0) - 1 - tl.program_id(0)) * BM
-    b, h = tl.program_id(1) // H, tl.program_id(1) % H
-    g = h // (H // G)
-    t = first + tl.arange(0, BM)
-    low, high = load_ends(low_ptr + b * T, high_ptr + b * T, t, T)
-    offset = (b.to(tl.int64) * T * H + h) * D
-    q = load_rows(q_ptr + offset, t, H * D, T, D)
-    grad = load_rows(grad_ptr + offset, t, H * D, T, D)
-    lse = tl.load(lse_ptr + (b * H + h) * T + t, mask=t < T, other=float("inf"))
-    delta = tl.load(delta_ptr + (b * H + h) * T + t, mask=t < T, other=0.0)
-    k_ptr += (b.to(tl.int64) * S * G + g) * D
-    v_ptr += (b.to(tl.int64) * S * G + g) * D
+    t, q, low, high, offset, of_query, keys, begin, end = open_tile(q_ptr, low_ptr, high_ptr, T, S, H, G, D, BM)
+    k_ptr += keys
+    v_ptr += keys
+    grad = load_tile(grad_ptr + offset, t, H * D, t < T, D)
+    lse = tl.load(lse_ptr + of_query, mask=t < T, other=float("inf"))
+    delta = tl.load(delta_ptr + of_query, mask=t < T, other=0.0)
     dq = tl.zeros([BM, D], tl.float32)
-    begin = tl.load(low_ptr + b * T + first)
-    end = tl.load(high_ptr + b * T + tl.minimum(first + BM, T) - 1)
     for start in range(begin, end, BN):
         s = start + tl.arange(0, BN)
-        k, v = load_rows(k_ptr, s, G * D, S, D), load_rows(v_ptr, s, G * D, S, D)
+        k, v = load_tile(k_ptr, s, G * D, s < S, D), load_tile(v_ptr, s, G * D, s < S, D)
         p = probabilities(q, k, s, low, high, lse, scale, PRECISION)
         ds = p * (tl.dot(grad, tl.trans(v), input_precision=PRECISION) - delta[:, None])
         dq += tl.dot(ds.to(k.dtype), k, input_precision=PRECISION)
-    store_rows(dq_ptr + offset, t, H * D, T, dq * factor, D)
+    store_tile(dq_ptr + offset, t, H * D, t < T, dq * factor, D)
 
 
 @triton.jit(do_not_specialize=["T", "S"])
@@ -128,7 +121,7 @@ def nsa_range_key_gradient_kernel(
     share = tl.program_id(2)
     s = first + tl.arange(0, BN)
     offset = (b.to(tl.int64) * S * G + g) * D
-    k, v = load_rows(k_ptr + offset, s, G * D, S, D), load_rows(v_ptr + offset, s, G * D, S, D)
+    k, v = load_tile(k_ptr + offset, s, G * D, s < S, D), load_tile(v_ptr + offset, s, G * D, s < S, D)
     dk, dv = tl.zeros([BN, D], tl.float32), tl.zeros([BN, D], tl.float32)
     begin = tl.load(since_ptr + b * S + first)
     end = tl.load(until_ptr + b * S + tl.minimum(first + BN, S) - 1)
@@ -137,8 +130,8 @@ def nsa_range_key_gradient_kernel(
         for start in range(begin, end, BM):
             t = start + tl.arange(0, BM)
             low, high = load_ends(low_ptr + b * T, high_ptr + b * T, t, T)
-            q = load_rows(q_ptr + rows, t, H * D, T, D)
-            grad = load_rows(grad_ptr + rows, t, H * D, T, D)
+            q = load_tile(q_ptr + rows, t, H * D, t < T, D)
+            grad = load_tile(grad_ptr + rows, t, H * D, t < T, D)
             lse = tl.load(lse_ptr + (b * H + h) * T + t, mask=t < T, other=float("inf"))
             delta = tl.load(delta_ptr + (b * H + h) * T + t, mask=t < T, other=0.0)
             p = probabilities(q, k, s, low, high, lse, scale, PRECISION)
@@ -146,5 +139,5 @@ def nsa_range_key_gradient_kernel(
             ds = p * (tl.dot(grad, tl.trans(v), input_precision=PRECISION) - delta[:, None])
             dk += tl.dot(tl.trans(ds.to(q.dtype)), q, input_precision=PRECISION)
     offset += share * (tl.num_programs(1) // G).to(tl.int64) * S * G * D
-    store_rows(dk_ptr + offset, s, G * D, S, dk * factor, D)
-    store_rows(dv_ptr + offset, s, G * D, S, dv, D)
+    store_tile(dk_ptr + offset, s, G * D, s < S, dk * factor, D)
+    store_tile(dv_ptr + offset, s, G * D, s < S, dv, D)

@@ -50,11 +50,10 @@ class TokenSamples(SampleSet):
 
     def fetch(self, ids: Sequence[int], draw: Draw) -> dict[str, Tensor]:
         made = [self._make(int(sample), draw.epoch) for sample in ids]
-        input_ids, labels, document_ids, positions = (np.stack(rows) for rows in zip(*made, strict=True))
+        input_ids, labels, positions = (np.stack(rows) for rows in zip(*made, strict=True))
         return TokenBatch(
             torch.from_numpy(input_ids),
             torch.from_numpy(labels),
-            torch.from_numpy(document_ids.astype(np.int32)),
             torch.from_numpy(positions.astype(np.int32)),
         ).tensors()
 

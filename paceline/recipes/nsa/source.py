@@ -28,10 +28,13 @@ def find_shards(data: Data) -> tuple[Path, Manifest]:
     if problems:
         raise ConfigError(problems=problems)
     directory = Path(str(data.path)).expanduser()
-    manifest = load_manifest(directory, f"data.path={data.path}")
+    # A run may be looked at from elsewhere: a relative path is then another one.
+    seen_from = "" if directory.is_absolute() else f" (seen from {Path.cwd()})"
+    manifest = load_manifest(directory, f"data.path={data.path}{seen_from}")
     if data.tokenizer is not None:
         given = load_tokenizer(data.tokenizer)
-        check_same(given.identity, manifest.tokenizer, f"data.tokenizer={data.tokenizer}", f"data.path={data.path}")
+        do = "leave data.tokenizer out: the shards' own is taken; or prepare the text again with this one, into another --out DIR"
+        check_same(given.identity, manifest.tokenizer, f"data.tokenizer={data.tokenizer}", f"data.path={data.path}", do)
     return directory, manifest
 
 

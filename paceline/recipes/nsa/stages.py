@@ -90,6 +90,8 @@ class Stages:
     select: Select
     attend_selected: AttendSelected
     attend_window: AttendWindow
+    can_compile: bool = True
+    """torch.compile may look inside"""
 
 
 STAGES = {

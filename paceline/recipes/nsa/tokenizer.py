@@ -99,7 +99,7 @@ def fingerprint_of(content: Any) -> str:
     return f"tokenizers:{hashlib.sha256(text.encode()).hexdigest()}"
 
 
-def check_same(given: Identity, stored: Identity, given_by: str, stored_at: str) -> None:
+def check_same(given: Identity, stored: Identity, given_by: str, stored_at: str, do: str) -> None:
     """DataError, with both fingerprints, where tokens were made by another tokenizer."""
     if given == stored:
         return
@@ -107,5 +107,4 @@ def check_same(given: Identity, stored: Identity, given_by: str, stored_at: str)
         f"{one.fingerprint} (vocabulary {one.vocabulary:,}, ends documents with {one.end})" for one in (given, stored)
     )
     what = f"the tokenizer is not the one that made these tokens: its fingerprint is {its}, that of the shards {theirs}"
-    do = "leave the tokenizer out: the shards' own is taken; or prepare the text again with this one, into another --out DIR"
     raise DataError(what, f"{given_by} and {stored_at}", do)

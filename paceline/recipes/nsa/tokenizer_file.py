@@ -24,6 +24,7 @@ class FileTokenizer:
 
     def __init__(self, content: dict[str, Any], where: str) -> None:
         library = import_tokenizers(where)
+        self._where = where
         self._text = json.dumps(content, ensure_ascii=False)
         try:
             self._tokenizer = library.Tokenizer.from_str(self._text)
@@ -43,8 +44,7 @@ class FileTokenizer:
         self.identity = Identity("tokenizers", fingerprint_of(content), size, end, padding=end)
 
     def encode(self, texts: Sequence[str]) -> list[array[int]]:
-        encoded = self._tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)
-        return [array(self.identity.typecode, one.ids) for one in encoded]
+        return [array(self.identity.typecode, ids) for ids in self._encode(texts)]
 
     def decode(self, ids: Sequence[int]) -> str:
         kept = [number for number in ids if number != self.identity.end]
@@ -60,8 +60,15 @@ class FileTokenizer:
         number = next((number for number, token in added.items() if token.special and token.content == name), None)
         if number is None:
             return False
-        encoded = self._tokenizer.encode_batch_fast([name, f"a{name}a", f"a {name} a"], add_special_tokens=False)
-        return all(number not in one.ids for one in encoded)
+        return all(number not in ids for ids in self._encode([name, f"a{name}a", f"a {name} a"]))
+
+    def _encode(self, texts: Sequence[str]) -> list[list[int]]:
+        try:
+            encoded = self._tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)
+        except Exception as error:  # the library raises nothing more specific
+            what = f"this tokenizer cannot encode the text: {error}"
+            raise DataError(what, self._where, "give one that has a token for everything, such as `bytes`") from error
+        return [one.ids for one in encoded]
 
 
 def read_tokenizer_file(path: Path) -> FileTokenizer:

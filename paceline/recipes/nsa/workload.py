@@ -19,7 +19,7 @@ from paceline.recipes.nsa.config import NsaConfig, is_sparse
 from paceline.recipes.nsa.flops import count_flops
 from paceline.recipes.nsa.gates import BRANCHES
 from paceline.recipes.nsa.model import LanguageModel, count_parameters
-from paceline.recipes.nsa.paths import build_stages, choose_path, find_path
+from paceline.recipes.nsa.paths import build_stages, choose_path, find_path, name_kernels
 from paceline.recipes.nsa.pattern import Pattern
 from paceline.recipes.nsa.samples import TokenSamples, load_samples
 from paceline.recipes.nsa.sampling import write_text
@@ -93,12 +93,13 @@ class NsaWorkload(Workload):
             "evaluation": min(block, len(self._data.validation)),
         }
         keys = {"": length}
+        own: Mapping[str, str] = {"": ""}
         if self._is_sparse:
             pattern = build_shape(config).pattern
             reach = min(length, pattern.selected * pattern.selection_block)
             keys = dict(zip(BRANCHES, (pattern.num_slots(length), reach, min(length, pattern.window)), strict=True))
+            own = name_kernels(find_path(model.sparse_path, device_type, model).name)
         has_mask = self._is_sparse or self._is_packed
-        why = "model.sparse: the branches of sparse attention have stages of their own (model.sparse_path)"
         return [
             AttentionCall(
                 phase,
@@ -109,11 +110,12 @@ class NsaWorkload(Workload):
                 width=model.head_width,
                 is_causal=not has_mask,
                 mask="boolean" if has_mask else "none",
-                kernels=("eager",) if self._is_sparse else ("eager", "sdpa", "flex"),
-                why=why if self._is_sparse else "",
+                why="model.sparse_path decides what computes sparse attention" if self._is_sparse else "",
+                name=branch,
+                own=own[branch],
             )
             for phase, count in rows.items()
-            for num_keys in keys.values()
+            for branch, num_keys in keys.items()
         ]
 
     def units(self, ids: Sequence[int]) -> int:

@@ -89,6 +89,10 @@ def test_what_changes_nothing_is_named() -> None:
         "model.break_even",
         "attention.impl",
     }
+    assert idle("model.sparse=always", "attention.fallback=error") == set(), "it refuses plain torch on a GPU"
+    assert idle("model.sparse=always", "attention.fallback=error", "attention.impl=flash") == set(), "it ends the run"
+    for decided in ("model.sparse=never", "model.sparse_path=torch"):
+        assert "attention.fallback" in idle(decided, "attention.fallback=error")
 
 
 def test_the_path_on_a_cpu() -> None:

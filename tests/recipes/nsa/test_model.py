@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import pytest
 import torch
 
 from paceline.engine.recomputation import recompute_blocks
@@ -94,3 +97,18 @@ def test_documents_of_a_batch_do_not_touch() -> None:
     for part in (slice(0, 50), slice(50, 90)):
         alone = {name: values[:1, part] for name, values in batch.items()}
         torch.testing.assert_close(model.score(alone)[0], losses[:1, part])
+
+
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")
+def test_the_compiler_goes_around_stages_that_it_cannot_take() -> None:
+    """The same loss and gradients; what is compiled begins anew behind them."""
+    torch.manual_seed(0)
+    stages = replace(TORCH, can_compile=False)
+    model, batch = LanguageModel(VOCABULARY, 2, Shape(32, 4, 2, 8, SMALL), 64, stages=stages), make_batch()
+    expected = model(batch)
+    wanted = torch.autograd.grad(expected, list(model.parameters()))
+    torch._dynamo.reset()
+    found = torch.compile(lambda given: model(given), backend="aot_eager", dynamic=False)(batch)
+    assert torch._dynamo.utils.counters["graph_break"], "nothing was left out"
+    torch.testing.assert_close(found, expected)
+    torch.testing.assert_close(torch.autograd.grad(found, list(model.parameters())), wanted)

@@ -275,12 +275,13 @@ def test_a_bad_line_is_named_or_passed_over_and_counted(
 
 
 def test_empty_documents_and_empty_files_are_left_out(request_: Request, tmp_path: Path) -> None:
-    (tmp_path / "in" / "0.jsonl").write_bytes(b"")
+    for name in ("0.jsonl", "1.parquet", "2.txt"):
+        (tmp_path / "in" / name).touch()
     write_lines(tmp_path / "in" / "c.jsonl", ["", "  \n ", "\t"])
     (tmp_path / "in" / "notes.pdf").write_bytes(b"%PDF")
     done = run(request_)
     assert (done.manifest.counts()["empty"], done.manifest.counts()["documents"]) == (3, 300)
-    assert done.notes == ["1 empty files", "passed over: 1 files with other endings"]
+    assert done.notes == ["3 empty files", "passed over: 1 files with other endings"]
 
 
 def test_nothing_to_prepare_is_refused(tmp_path: Path) -> None:
@@ -299,6 +300,19 @@ def test_nothing_to_prepare_is_refused(tmp_path: Path) -> None:
     write_lines(tmp_path / "a.jsonl", ["only one"])
     with pytest.raises(DataError, match="none of the 1 documents"):
         run(Request((tmp_path / "a.jsonl",), out))
+    (tmp_path / "a.jsonl").write_text('{"text": " "}\nnonsense\n')
+    with pytest.raises(DataError, match="no document with text in it: 1 empty, 1 that could not be read"):
+        run(Request((tmp_path / "a.jsonl",), tmp_path / "none", skip_bad=True))
+
+
+def test_texts_may_lie_in_the_directory_that_is_written(request_: Request, tmp_path: Path) -> None:
+    """And what lies in one below them is none of them."""
+    done = run(replace(request_, out=tmp_path))
+    assert done.manifest.counts()["documents"] == 300
+    (request_.out / "deeper").mkdir(parents=True)
+    write_lines(request_.out / "deeper" / "c.jsonl", ["not this one"])
+    done = run(replace(request_, given=(tmp_path / "in", tmp_path), out=request_.out))
+    assert done.manifest.counts()["documents"] == 300
 
 
 def test_a_file_named_twice_is_read_once(request_: Request, tmp_path: Path) -> None:
@@ -347,8 +361,9 @@ def test_a_place_that_cannot_be_written_is_refused(request_: Request, tmp_path: 
 def test_another_tokenizer_than_before_is_refused(request_: Request, tmp_path: Path) -> None:
     pytest.importorskip("tokenizers", reason="needs paceline[lm]")
     run(request_)
-    with pytest.raises(DataError, match="bytes:1"):
+    with pytest.raises(DataError, match="bytes:1") as caught:
         run(replace(request_, tokenizer=str(gpt2_files(tmp_path / "gpt2"))))
+    assert "without one it is bytes" in caught.value.problems[0].do
 
 
 def test_the_tokenizer_travels_with_the_shards(request_: Request, tmp_path: Path, texts: list[str]) -> None:
@@ -359,9 +374,29 @@ def test_the_tokenizer_travels_with_the_shards(request_: Request, tmp_path: Path
     found = read_back(request_.out)
     assert Counter(found["train"] + found["validation"]) == Counter(texts)
     other = load_tokenizer(str(gpt2_files(tmp_path / "other", "xyz"))).content()
-    (request_.out / "tokenizer.json").write_text(str(other))
-    with pytest.raises(DataError, match="not the one that made these tokens"):
-        read_back(request_.out)
+    (tmp_path / "away").rename(files)
+    for damage, says in ((str(other), "not the one that made these tokens"), ("{", "no JSON"), (None, "no such")):
+        stored = request_.out / "tokenizer.json"
+        stored.unlink()
+        if damage is not None:
+            stored.write_text(damage)
+        with pytest.raises(DataError, match=says) as caught:
+            read_back(request_.out)
+        assert "makes what is damaged anew" in caught.value.problems[0].do
+        run(replace(request_, tokenizer=str(files)))
+        assert Counter(read_back(request_.out)["train"]) == Counter(found["train"]), "and so it does"
+
+
+def test_a_tokenizer_without_a_token_for_the_text_loses_none_of_it_silently(tmp_path: Path) -> None:
+    pytest.importorskip("tokenizers", reason="needs paceline[lm]")
+    whole_words = {"type": "WordLevel", "vocab": {"a": 0}, "unk_token": "?"}
+    pieces = {"type": "BPE", "vocab": {"a": 0}, "merges": []}
+    lines = write_lines(tmp_path / "a.jsonl", ["aa", "b"])
+    for model, says in ((whole_words, "cannot encode the text"), (pieces, "no token for anything in this text")):
+        file = tmp_path / f"{model['type']}.json"
+        file.write_text(json.dumps({"version": "1.0", "added_tokens": [], "model": model}))
+        with pytest.raises(DataError, match=says):
+            run(Request((lines,), tmp_path / file.stem, tokenizer=str(file)))
 
 
 def test_the_three_kinds_of_files_give_the_same_documents(request_: Request, tmp_path: Path, texts: list[str]) -> None:

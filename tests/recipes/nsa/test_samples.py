@@ -54,12 +54,10 @@ def test_a_batch_has_the_form_that_the_model_expects(data: Data) -> None:
     assert {name: (tuple(t.shape), t.dtype) for name, t in batch.tensors().items()} == {
         "input_ids": ((3, 128), torch.int64),
         "labels": ((3, 128), torch.int64),
-        "document_ids": ((3, 128), torch.int32),
         "positions": ((3, 128), torch.int32),
     }
     assert 0 <= int(batch.input_ids.min()) <= int(batch.input_ids.max()) < found.vocabulary == read_vocabulary(data)
     assert set(batch.labels[batch.is_labelled].tolist()) <= set(range(found.vocabulary))
-    assert (batch.document_ids[:, 0] == 0).all()
     assert (batch.positions[:, 0] == 0).all()
     assert bool(batch.is_labelled.any(1).all())
     assert int(batch.num_labels) == int(batch.is_labelled.sum())
@@ -195,6 +193,13 @@ def test_shards_without_a_path_or_with_a_wrong_one_are_refused(tmp_path: Path) -
         load_samples(build("shards"))
     with pytest.raises(DataError, match="no such directory"):
         load_samples(build("shards", path=str(tmp_path / "nowhere")))
+
+
+def test_a_relative_path_says_from_where_it_was_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(DataError) as caught:
+        load_samples(build("shards", path="nowhere"))
+    assert caught.value.problems[0].where == f"data.path=nowhere (seen from {tmp_path})"
 
 
 def test_keys_that_change_nothing_are_known() -> None:

@@ -33,16 +33,16 @@ def test_a_vocabulary_that_does_not_fit_takes_wider_numbers() -> None:
 def test_another_tokenizer_is_refused_with_both_fingerprints() -> None:
     stored = type(ByteTokenizer.identity)("tokenizers", "tokenizers:abc", 99, 0, 0)
     with pytest.raises(DataError) as caught:
-        check_same(ByteTokenizer.identity, stored, "data.tokenizer=bytes", "data.path=x")
+        check_same(ByteTokenizer.identity, stored, "data.tokenizer=bytes", "data.path=x", "")
     assert all(word in str(caught.value) for word in ("bytes:1", "tokenizers:abc", "258", "99", "data.path=x"))
-    check_same(stored, stored, "", "")
+    check_same(stored, stored, "", "", "")
 
 
 def test_another_end_is_another_tokenizer() -> None:
     """The same file, read by a version that ends documents otherwise: the tokens would not be the same."""
     given = type(ByteTokenizer.identity)("tokenizers", "tokenizers:abc", 100, 99, 99)
     with pytest.raises(DataError, match=r"ends documents with 99.*ends documents with 4"):
-        check_same(given, type(given)("tokenizers", "tokenizers:abc", 99, 4, 4), "a", "b")
+        check_same(given, type(given)("tokenizers", "tokenizers:abc", 99, 4, 4), "a", "b", "")
 
 
 def test_the_fingerprint_is_of_what_it_does() -> None:

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import math
+import re
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
+from paceline.engine.kernels import OWN, attention_backend_of
 from paceline.errors import ConfigError, UsageError
 from paceline.recipes.job import load_job
+from paceline.recipes.nsa import paths
 from paceline.recipes.nsa.config import Model
 from paceline.recipes.nsa.flops import mean_keys
+from paceline.recipes.nsa.gates import BRANCHES
 from paceline.recipes.nsa.model import LanguageModel
 from paceline.recipes.nsa.sampling import COLDEST, draw_token
 from paceline.recipes.nsa.workload import NsaWorkload
@@ -78,11 +83,34 @@ def test_parameters_are_counted_by_part() -> None:
 def test_the_audit_hears_of_each_branch() -> None:
     calls = build().attention_calls("cpu", micro_batch=4, block=2)
     assert [(call.phase, call.keys) for call in calls[:3]] == [("training", 16), ("training", 64), ("training", 64)]
-    assert all(tuple(call.kernels) == ("eager",) and "model.sparse_path" in call.why for call in calls)
+    assert [(call.name, call.own) for call in calls[:3]] == [(branch, "torch") for branch in BRANCHES]
+    assert all("model.sparse_path decides" in call.why for call in calls)
+    assert str(calls[3]) == "evaluation: compressed: 2 rows × 4 heads, 64 × 16, width 8, boolean mask"
     (training, _) = build("model.sparse=never").attention_calls("cpu", micro_batch=4, block=2)
     assert (training.rows, training.keys, training.mask, training.is_causal) == (4, 64, "boolean", False)
     (training, _) = build("model.sparse=never", "data.source=synthetic").attention_calls("cpu", 4, 2)
     assert (training.mask, training.is_causal) == ("none", True)
+
+
+def test_the_audit_hears_of_the_kernels_of_each_branch(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("paceline.recipes.nsa.paths.find_spec", lambda name: object())
+    workload = build("model.head_width=64")
+    calls = workload.attention_calls("cuda", micro_batch=4, block=2)
+    own = {call.name: call.own for call in calls}
+    assert own == {"compressed": "nsa_range", "selected": "nsa_chosen", "window": "nsa_range"}
+    assert set(own.values()) < set(OWN), "a profile knows them by name"
+    by_reference = build("model.head_width=64", "model.sparse_path=reference").attention_calls("cuda", 4, 2)
+    assert {call.own for call in by_reference} == {"torch"}
+
+
+def test_kernels_are_named_as_the_audit_knows_them() -> None:
+    """Read as text: importing them needs Triton."""
+    folder = Path(paths.__file__).parent
+    for beginning in OWN:
+        source = (folder / f"{beginning.removeprefix('nsa_')}_kernels.py").read_text()
+        names = re.findall(r"^def (\w+_kernel)\(", source, re.MULTILINE)
+        assert names
+        assert all(attention_backend_of(name) == beginning for name in names)
 
 
 @pytest.mark.parametrize("attention", ["always", "never"])
