@@ -11,19 +11,20 @@ sentences have the same words in whatever order, so that each speech has one rig
 from __future__ import annotations
 
 from random import Random
-from typing import Any
 
 import numpy as np
 
+from paceline.recipes.csa.crops import Audio
 from paceline.recipes.csa.data_config import MOST_WORDS, RATE
 
-Audio = np.ndarray[Any, np.dtype[np.float32]]
-
-_WORDS = (
-    "apple garden window seven river quiet blue thunder jump fox velvet karma hazel zigzag pony cloud mix oyster "
-    "wheel tulip brick sand figure domino yellow kettle magnet lumber crisp north vapor echo husky jungle prism "
-    "quartz ivory summit banjo wax"
-).split()
+# fmt: off
+_WORDS = [
+    "apple", "garden", "window", "seven", "river", "quiet", "blue", "thunder", "jump", "fox", "velvet", "karma",
+    "hazel", "zigzag", "pony", "cloud", "mix", "oyster", "wheel", "tulip", "brick", "sand", "figure", "domino",
+    "yellow", "kettle", "magnet", "lumber", "crisp", "north", "vapor", "echo", "husky", "jungle", "prism", "quartz",
+    "ivory", "summit", "banjo", "wax",
+]
+# fmt: on
 _LETTER_S = 0.045
 _FADE_S = 0.01
 _LOWEST, _HIGHEST = 180.0, 3400.0

@@ -10,6 +10,7 @@ speech goes without a text.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,6 +22,7 @@ from paceline.workload import Draw
 
 Ints = np.ndarray[Any, np.dtype[np.int64]]
 Floats = np.ndarray[Any, np.dtype[np.float64]]
+Audio = np.ndarray[Any, np.dtype[np.float32]]
 Bounds = tuple[int, int]
 """samples of the shortest crop, and of the longest"""
 
@@ -35,6 +37,10 @@ class Crop:
     """samples of the utterance"""
 
 
+Choose = Callable[[int], Crop]
+"""from the samples of an utterance to the part of it that is wanted"""
+
+
 def draw_places(draw: Draw, ids: Ints) -> tuple[Floats, Floats]:
     """For each sample two numbers in [0, 1): how long between the bounds, and how far into the utterance."""
     keys = mix(sample_keys(draw, ids))
@@ -46,7 +52,8 @@ def crop_lengths(samples: Ints, bounds: Bounds | None, length_at: Floats) -> Int
     if bounds is None:
         return samples
     shortest, longest = (np.minimum(samples, bound) for bound in bounds)
-    return shortest + (length_at * (longest - shortest + 1)).astype(np.int64)
+    lengths: Ints = shortest + (length_at * (longest - shortest + 1)).astype(np.int64)
+    return lengths
 
 
 def draw_crop(samples: int, bounds: Bounds | None, length_at: float, start_at: float) -> Crop:

@@ -23,8 +23,8 @@ RATE = 16_000
 class Data(sections.Data):
     source: Literal["generated", "manifest", "tree"] = key(
         "generated",
-        "generated: sentences of tones, one chord per word; manifest: what `paceline prepare librispeech` wrote; tree: a LibriSpeech "
-        "tree as it was published, decoded and resampled each time it is read.",
+        "generated: sentences of tones, one chord per word; manifest: what `paceline prepare librispeech` wrote; tree: LibriSpeech as "
+        "it was published, mono FLAC of 16 kHz.",
         IDENTITY,
     )
     # Manifest and path are free: the digest of what they hold (identify_data) identifies it.

@@ -27,7 +27,7 @@ def speech_flops(config: Any, samples: int) -> float:
         channels = width
     frames, width = int(count_frames(config, samples)), config.hidden_size
     positions = width * config.num_conv_pos_embeddings * (width // config.num_conv_pos_embedding_groups)
-    return total + 2 * frames * (channels * width + positions) + layer_flops(config, frames)
+    return total + float(2 * frames * (channels * width + positions)) + layer_flops(config, frames)
 
 
 def layer_flops(config: Any, length: float) -> float:

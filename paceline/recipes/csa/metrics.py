@@ -19,16 +19,15 @@ from paceline.recipes.csa.crops import Ints
 Vectors = np.ndarray[Any, Any]
 CUTS = (1, 5, 10)
 _BLOCK = 1024
-METRICS = ("recall_1",) + tuple(
-    f"{way}_{name}" for way in ("s2t", "t2s") for name in (*(f"recall_{cut}" for cut in CUTS), "median_rank")
-)
+_ONE_WAY = (*(f"recall_{cut}" for cut in CUTS), "median_rank")
+METRICS = ("recall_1", *(f"{way}_{name}" for way in ("s2t", "t2s") for name in _ONE_WAY))
 """recall_1 is the mean of both ways"""
 
 
 def measure(speech_ND: Vectors, text_ND: Vectors, keys_N: Ints) -> dict[str, float]:
     """From the embeddings of all pairs, in the order of their ids."""
     ranks = {"s2t": rank_all(speech_ND, text_ND, keys_N), "t2s": rank_all(text_ND, speech_ND, keys_N)}
-    found = {}
+    found: dict[str, float] = {}
     for way, ranks_N in ranks.items():
         found |= {f"{way}_recall_{cut}": float((ranks_N <= cut).mean()) for cut in CUTS}
         found[f"{way}_median_rank"] = float(np.median(ranks_N))

@@ -20,13 +20,20 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from paceline.recipes.csa.corpus import Audio
-from paceline.recipes.csa.crops import Crop, Ints, crop_lengths, draw_crop, draw_places, middle_crop, words_within
+from paceline.recipes.csa.crops import (
+    Audio,
+    Crop,
+    Ints,
+    crop_lengths,
+    draw_crop,
+    draw_places,
+    middle_crop,
+    words_within,
+)
 from paceline.recipes.csa.data_config import RATE, Data
 from paceline.recipes.csa.tokens import TextTokenizer
 from paceline.recipes.csa.utterances import Utterances
 from paceline.workload import Draw, SampleSet
-
 
 _SOME, _LONGEST = 1000, 10
 
@@ -66,8 +73,8 @@ class SpeechSamples(SampleSet):
         tokens = self._tokenizer.encode(texts)
         num_tokens = np.array([len(row) for row in tokens], np.int64)
         padded = np.full((len(tokens), int(num_tokens.max())), self._tokenizer.padding, np.int64)
-        for padded_row, row in zip(padded, tokens, strict=True):
-            padded_row[: len(row)] = row
+        for number, ids_ in enumerate(tokens):
+            padded[number, : len(ids_)] = ids_
         return {
             "audio": torch.from_numpy(rows),
             "samples": torch.from_numpy(samples),
@@ -106,7 +113,7 @@ class SpeechSamples(SampleSet):
     def mean_tokens(self) -> float:
         """Tokens of a pair, on average, from as many utterances as say it well enough: as much of them as is heard of the utterance."""
         some = np.arange(0, len(self), max(1, len(self) // _SOME))
-        rows = self._tokenizer.encode([self._utterances.transcripts[number] for number in some])
+        rows = self._tokenizer.encode([self._utterances.transcripts[number] for number in some.tolist()])
         share = self.mean_seconds(some.tolist()) * RATE / float(self._utterances.samples[some].sum())
         return max(1.0, share * float(np.mean([len(row) for row in rows])))
 
@@ -129,8 +136,10 @@ class MeasuredSamples(SpeechSamples):
 
 def _normalise(audio: Audio) -> Audio:
     """As wav2vec2 was trained on: silence stays silence."""
-    centred = audio - audio.mean(dtype=np.float64)
-    return (centred / np.sqrt(np.square(centred).mean() + 1e-7)).astype(np.float32)
+    centred = audio - audio.mean(dtype=np.float64).astype(np.float32)
+    spread = np.sqrt(np.square(centred).mean(dtype=np.float64) + 1e-7).astype(np.float32)
+    normalised: Audio = centred / spread
+    return normalised
 
 
 def _text_key(text: str) -> int:

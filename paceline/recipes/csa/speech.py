@@ -129,7 +129,8 @@ class MaskedNormLayer(nn.Module):
         frames_BCT = self.conv(audio_B1S)
         (kernel,), (stride,) = self.conv.kernel_size, self.conv.stride
         counts_B = (samples_B - kernel) // stride + 1
-        return self.activation(self._normalise(frames_BCT, counts_B))
+        activated_BCT: Tensor = self.activation(self._normalise(frames_BCT, counts_B))
+        return activated_BCT
 
     def _normalise(self, frames_BCT: Tensor, counts_B: Tensor) -> Tensor:
         """In fp32, as torch's own does."""
@@ -139,4 +140,5 @@ class MaskedNormLayer(nn.Module):
         centred_BCT = (frames_BCT - means_BC1) * mask_B1T
         variances_BC1 = centred_BCT.square().sum(-1, keepdim=True) / counts_B11
         scales_BC1 = torch.rsqrt(variances_BC1 + self.layer_norm.eps) * self.layer_norm.weight[:, None]
-        return centred_BCT * scales_BC1 + self.layer_norm.bias[:, None]
+        normalised_BCT: Tensor = centred_BCT * scales_BC1 + self.layer_norm.bias[:, None]
+        return normalised_BCT

@@ -39,6 +39,7 @@ class CsaWorkload(Workload):
         self._text = text_config(model.text, model.dropout)
         self._tokenizer = build_tokenizer(model.text)
         sides = load_utterances(data)
+        self._note = sides.note
         is_bucketed = data.bucket and data.crop != "fixed"
         self._train = self._pairs(sides.train, is_drawn=True, kind=MeasuredSamples if is_bucketed else SpeechSamples)
         self._evaluated = {"validation": self._pairs(sides.validation)}
@@ -70,6 +71,11 @@ class CsaWorkload(Workload):
     def contrast(self, rows: Tensor, shared: Tensor) -> tuple[Tensor, Tensor]:
         """Summed over all pairs of the step; each weighs 1."""
         return contrast(rows, shared)
+
+    def loss(self, model: torch.nn.Module, batch: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
+        """Of a batch as if it were the whole step; the engine asks for both parts of it apart."""
+        embedded = self.embed(model, batch)
+        return self.contrast(embedded.rows, embedded.shared)
 
     def attention_calls(self, device_type: str, micro_batch: int, block: int) -> Sequence[AttentionCall]:
         """Of each encoder one, for the longest rows there are; all its layers have the same."""
@@ -119,7 +125,7 @@ class CsaWorkload(Workload):
             "tokens_per_pair": round(train.mean_tokens, 1),
             "speech_encoder": f"{self._config.model.speech}, {self._speech.hidden_size} wide",
             "text_encoder": f"{self._config.model.text}, {self._text.hidden_size} wide",
-        }
+        } | ({"note": self._note} if self._note else {})
 
     @cached_property
     def _mean_seconds(self) -> float:
