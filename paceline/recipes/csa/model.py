@@ -56,7 +56,7 @@ class Aligner(nn.Module):
 
     def observe(self) -> dict[str, float]:
         """The temperature, and the share of padding in the audio that this rank has trained on since it was last asked."""
-        figures = {"temperature": math.exp(-float(cap(self.log_scale)))}
+        figures = {"temperature": math.exp(-float(cap(self.log_scale.detach())))}
         if self._heard is not None:
             speech, all_samples = self._heard.tolist()
             figures["padding_share"] = 1 - speech / all_samples
