@@ -156,10 +156,11 @@ def room_for(monkeypatch: pytest.MonkeyPatch, count: int, error: BaseException) 
     def limited(path: str, content: bytes, *, is_synced: bool = True) -> None:
         if len(written) == count:
             folder, _, name = path.rpartition("/")
+            Path(folder).mkdir(parents=True, exist_ok=True)
             Path(folder, f".{name}.99999").write_bytes(content[:100])
             raise error
-        written.append(path)
         write(path, content, is_synced=is_synced)
+        written.append(path)
 
     with monkeypatch.context() as patch:
         patch.setattr(prepare_work, "write_bytes", limited)
