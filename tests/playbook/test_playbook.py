@@ -27,7 +27,7 @@ def test_what_ships_loads(name: str) -> None:
 
 
 def test_there_is_what_was_promised() -> None:
-    assert shipped_playbooks() == ["p0-p3", "throughput"]
+    assert shipped_playbooks() == ["csa-rank-diagnosis", "csa-sweep", "csa-throughput", "p0-p3", "throughput"]
     with pytest.raises(UsageError, match="there is no playbook 'p0p3'") as caught:
         load_playbook("p0p3")
     assert caught.value.problems[0].do == "use p0-p3"
