@@ -16,17 +16,16 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
 
-import paceline
 from paceline.config.nearest import nearest
 from paceline.config.overrides import parse_overrides
 from paceline.config.sections import RunConfig
+from paceline.config.shipped import find_shipped, list_shipped
 from paceline.config.source import Entry, Layer, read_layer, show
-from paceline.errors import ConfigError, Problem, UsageError
+from paceline.errors import ConfigError, Problem
 from paceline.playbook.kinds.check import Check
 from paceline.playbook.kinds.compare import Compare
 from paceline.playbook.kinds.export import Export
@@ -46,7 +45,7 @@ KINDS: dict[str, type[Phase]] = {
 _TOP = ("about", "config", "set", "phases")
 _BY_KEY = ("axes", "baseline", "set", "a", "b")
 """mappings whose keys are keys of a configuration, dots and all"""
-_SHIPPED = Path(paceline.__file__).parent / "configs" / "playbooks"
+_FOLDER = "playbooks"
 
 
 @dataclass(frozen=True)
@@ -103,12 +102,12 @@ class Playbook:
 
 def shipped_playbooks() -> list[str]:
     """Those that come with the package, by the name to type."""
-    return sorted(path.stem for path in _SHIPPED.glob("*.yaml"))
+    return list_shipped(_FOLDER)
 
 
 def load_playbook(target: str, overrides: Sequence[str] = ()) -> Playbook:
     """The playbook of that name or file; everything that is wrong in it is said at once."""
-    path, shown = _find(target)
+    path, shown = find_shipped(_FOLDER, "playbook", target)
     written, typed = read_layer(path, shown), parse_overrides(overrides)
     problems = [*written.problems, *typed.problems]
     top, raw, order = _sort_written(written, problems)
@@ -130,18 +129,6 @@ def load_playbook(target: str, overrides: Sequence[str] = ()) -> Playbook:
     about = top.pop("about", Entry("", "")).value
     fixed = {key.removeprefix("set."): entry.value for key, entry in top.items() if key.startswith("set.")}
     return Playbook(path.stem, shown, str(about), config.value, fixed, phases, origins, config_keys, own)
-
-
-def _find(target: str) -> tuple[Path, str]:
-    if target in shipped_playbooks():
-        return _SHIPPED / f"{target}.yaml", f"configs/playbooks/{target}.yaml"
-    path = Path(target)
-    if path.is_file():
-        return path, target
-    names = shipped_playbooks()
-    close = nearest(target, [*names, *(str(p) for p in path.parent.glob("*.y*ml"))])
-    do = f"use {close}" if close else f"name one of {', '.join(names)}, or a YAML file"
-    raise UsageError(f"there is no playbook {target!r}", target, do)
 
 
 Raw = dict[str, Entry]

@@ -30,7 +30,7 @@ def test_there_is_what_was_promised() -> None:
     assert shipped_playbooks() == ["p0-p3", "throughput"]
     with pytest.raises(UsageError, match="there is no playbook 'p0p3'") as caught:
         load_playbook("p0p3")
-    assert caught.value.problems[0].do == "use p0-p3"
+    assert caught.value.problems[0].do == "use p0-p3, or another of p0-p3, throughput, or a YAML file"
 
 
 def test_all_that_is_wrong_is_said_at_once_with_the_nearest_name(written: Written) -> None:
