@@ -13,6 +13,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -25,7 +26,7 @@ from paceline.config.overrides import parse_overrides
 from paceline.config.sections import RunConfig
 from paceline.config.shipped import find_shipped, list_shipped
 from paceline.config.source import Entry, Layer, read_layer, show
-from paceline.errors import ConfigError, Problem
+from paceline.errors import ConfigError, PacelineError, Problem
 from paceline.playbook.kinds.check import Check
 from paceline.playbook.kinds.compare import Compare
 from paceline.playbook.kinds.export import Export
@@ -33,6 +34,7 @@ from paceline.playbook.kinds.preflight import Preflight
 from paceline.playbook.kinds.sweep import Sweep
 from paceline.playbook.kinds.train import Train
 from paceline.playbook.phase import Phase
+from paceline.recipes.job import load_job
 
 KINDS: dict[str, type[Phase]] = {
     "preflight": Preflight,
@@ -107,8 +109,9 @@ def shipped_playbooks() -> list[str]:
 
 def load_playbook(target: str, overrides: Sequence[str] = ()) -> Playbook:
     """The playbook of that name or file; everything that is wrong in it is said at once."""
-    path, shown = find_shipped(_FOLDER, "playbook", target)
-    written, typed = read_layer(path, shown), parse_overrides(overrides)
+    typed = parse_overrides(overrides)
+    path, shown = find_shipped(_FOLDER, "playbook", _suit(target, typed))
+    written = read_layer(path, shown)
     problems = [*written.problems, *typed.problems]
     top, raw, order = _sort_written(written, problems)
     config_keys, own = _sort_typed(typed, raw, top, order, problems)
@@ -129,6 +132,17 @@ def load_playbook(target: str, overrides: Sequence[str] = ()) -> Playbook:
     about = top.pop("about", Entry("", "")).value
     fixed = {key.removeprefix("set."): entry.value for key, entry in top.items() if key.startswith("set.")}
     return Playbook(path.stem, shown, str(about), config.value, fixed, phases, origins, config_keys, own)
+
+
+def _suit(target: str, typed: Layer) -> str:
+    """A recipe may have one of its own: `throughput` with config=csa is csa-throughput, because its axes are others."""
+    config, names = typed.entries.get("config"), shipped_playbooks()
+    if target not in names or config is None or not any(name.endswith(f"-{target}") for name in names):
+        return target
+    with contextlib.suppress(PacelineError):  # what is wrong with it is said with everything else
+        own = f"{load_job(str(config.value), environ={}).recipe.name}-{target}"
+        return own if own in names else target
+    return target
 
 
 Raw = dict[str, Entry]

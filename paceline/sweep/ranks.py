@@ -1,6 +1,6 @@
 """What the ranks of a trial did, each by itself: the record of the ledger, and the rows of ranks.csv.
 
-read_ranks(run, warmup_steps=20)
+judge_ranks(run, read_timing(run, warmup_steps=20))
 -> {"verdict": "even", "sentence": "even within 1.2% of a step: …", "num_windows": 98, "table": [{"rank": 0, "data_ms": 0.4, …}, …], …}
 """
 
@@ -78,6 +78,13 @@ def compared_trials(described: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     places = {case["name"]: case["rank"] for case in described["cases"]}
     known = [trial for trial in described["trials"] if trial["is_counted"] and trial.get("ranks")]
     return sorted(known, key=lambda trial: (places[trial["case"]], trial["round"]))
+
+
+def say_verdicts(described: Mapping[str, Any]) -> list[str]:
+    """A line per trial."""
+    return [
+        f"{trial['case']}, round {trial['round']}: {trial['ranks']['sentence']}" for trial in compared_trials(described)
+    ]
 
 
 def rank_rows(described: Mapping[str, Any]) -> list[dict[str, Any]]:
