@@ -8,12 +8,14 @@ append = LineWriter(path); append.write('{"step": 1}')
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import errno
 import fcntl
 import hashlib
 import json
 import math
 import os
+import sys
 import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -58,15 +60,21 @@ def write_text(path: str | Path, text: str) -> None:
 
     Bytes of an argument or a file name that are no UTF-8 are written as their escape.
     """
+    write_bytes(path, text.encode(errors="backslashreplace"))
+
+
+def write_bytes(path: str | Path, content: bytes, *, is_synced: bool = True) -> None:
+    """The same for bytes. Not synced, a file may be empty or in part after a power failure, though never after a kill."""
     folder, name = os.path.split(path)
     temporary = os.path.join(folder, f".{name}.{os.getpid()}")
-    rest = memoryview(text.encode(errors="backslashreplace"))
+    rest = memoryview(content)
     try:
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
         try:
             while rest:
                 rest = rest[os.write(descriptor, rest) :]
-            os.fsync(descriptor)
+            if is_synced:
+                os.fsync(descriptor)
         finally:
             os.close(descriptor)
         os.replace(temporary, path)
@@ -74,6 +82,19 @@ def write_text(path: str | Path, text: str) -> None:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(temporary)
         raise
+
+
+def sync_file_system(path: str | Path) -> None:
+    """Everything that was written to the file system of `path`, by anybody, is on the disk after this."""
+    if sys.platform != "linux":
+        os.sync()
+        return
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        if ctypes.CDLL(None, use_errno=True).syncfs(descriptor):
+            raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()), str(path))
+    finally:
+        os.close(descriptor)
 
 
 def write_json(path: Path, value: Any) -> None:

@@ -55,6 +55,18 @@ class Weighed(Protocol):
     """whether `fetch` is worth processes of its own (`data.num_workers=auto`); light without this: slices of arrays in memory"""
 
 
+@runtime_checkable
+class Measured(Protocol):
+    """What a sample set has besides, where samples are of many lengths, and those of one micro-step had better be alike."""
+
+    def lengths(self, ids: Sequence[int], draw: Draw) -> np.ndarray:
+        """How long each of these samples will be in this epoch: a number each, the same on every rank and in every start; reads no file.
+
+        The engine sorts the samples of a step by it where the loss is that of the whole step (`Contrasts`), and nowhere else.
+        """
+        ...
+
+
 @dataclass(frozen=True)
 class Objective:
     """The metric that decides which model is best."""
@@ -187,9 +199,9 @@ class Workload(Protocol):
     def loss(self, model: torch.nn.Module, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
         """(sum of losses, weight) of a batch, both scalars on the device; the engine divides by the global weight.
 
-        `model` may be wrapped for data parallelism: call it, do not reach into it.
+        `model` may be wrapped for data parallelism: call it, do not reach into it. Not asked of a workload that `Contrasts`.
         """
-        ...
+        raise NotImplementedError
 
     def units(self, ids: Sequence[int]) -> int:
         """How many units of throughput these training samples hold, counted on the host."""
@@ -223,6 +235,38 @@ class Workload(Protocol):
         return {}
 
 
+@dataclass(frozen=True)
+class Embedded:
+    """A batch as a loss of the whole step sees it; both with their history, in floating point."""
+
+    rows: torch.Tensor
+    """(samples, …): all that the loss has to know of each, in the order of the batch; of one shape for all samples of a run"""
+    shared: torch.Tensor
+    """(numbers,): what all samples share, such as a temperature; from the weights alone, never from the batch. May be empty"""
+
+
+@runtime_checkable
+class Contrasts(Protocol):
+    """What a workload has in place of `loss`, where a sample's loss depends on all samples of the step."""
+
+    def embed(self, model: torch.nn.Module, batch: Batch) -> Embedded:
+        """One batch, by itself: nothing of a sample may depend on which others are in it.
+
+        `model` may be wrapped for data parallelism: call it once, do not reach into it; what is `shared` comes out of its forward, too.
+        Called twice for a batch where a step has several micro-steps, the first time without gradient, with the same random numbers.
+        """
+        ...
+
+    def contrast(self, rows: torch.Tensor, shared: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """(sum of losses, weight), both scalars on the device, from all rows of the step, of all ranks. Their order must not matter: it is
+        the same on every rank, and that of the step's batch unless samples are `Measured`.
+
+        `rows` and `shared` are in fp32 at least, outside autocast; the same on every rank, and so must be what comes out: no random
+        numbers. The engine takes its gradient.
+        """
+        ...
+
+
 _REQUIRED = ("build_model", "train_set", "evaluation_set", "loss", "predict", "metrics")
 
 
@@ -230,8 +274,10 @@ def check_workload(workload: Workload, recipe: str) -> Workload:
     """The same; UsageError, for the author of the recipe, where it is not what the engine will ask of it."""
     where = f"{type(workload).__module__}.{type(workload).__qualname__}, built by the recipe {recipe}"
     asked = {*Workload.__annotations__, *(name for name in vars(Workload) if not name.startswith("_"))}
-    # Inherited, but without a body: whoever calls it gets None.
-    empty = {name for name in _REQUIRED if getattr(type(workload), name, None) is getattr(Workload, name)}
+    if isinstance(workload, Contrasts):
+        asked.remove("loss")
+    # Inherited, but without a body: whoever calls it gets nothing from it.
+    empty = {name for name in _REQUIRED if getattr(type(workload), name, None) is getattr(Workload, name)} & asked
     missing = sorted(name for name in asked if not hasattr(workload, name) or name in empty)
     if missing:
         do = (

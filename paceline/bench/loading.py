@@ -19,6 +19,7 @@ import torch
 
 from paceline.config.arithmetic import plan_length
 from paceline.engine.context import Context
+from paceline.engine.dealing import find_measure
 from paceline.engine.loader import Loader
 from paceline.engine.ranks import join_ranks
 from paceline.engine.stop import StopWatch
@@ -62,12 +63,12 @@ def run(target: str, overrides: Sequence[str], workers: Sequence[int], seconds: 
         watch, pulse = StopWatch(layout, 1, None), PulseWriter(directory, 0, 1)
         context = Context(job.config, (), (), ranks, layout, nobody, 1, QuietLog(), watch, pulse)
         samples, length = workload.train_set(), plan_length(job.config.train, len(workload.train_set()))
+        measure = find_measure(workload, samples, job.config.run.seed)
         if not rows and samples.on_device(ranks.device) is not None:
-            loader = Loader(context, samples, length)
+            loader = Loader(context, samples, length, measure)
             rows.append({"workers": "on the device"} | _load(loader, seconds, ranks.device))
-        rows.append(
-            {"workers": num_workers} | _load(Loader(context, OnHost(samples), length), seconds, torch.device("cpu"))
-        )
+        loader = Loader(context, OnHost(samples), length, measure)
+        rows.append({"workers": num_workers} | _load(loader, seconds, torch.device("cpu")))
     return {"global_batch": job.config.train.global_batch, "rows": rows}
 
 

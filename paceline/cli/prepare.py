@@ -7,6 +7,10 @@ from paceline.cli.arguments import Debug
 COMMANDS = {
     "movielens": ("paceline.cli.prepare_movielens", "MovieLens 1M or 100K: ratings with times, and titles."),
     "fineweb": ("paceline.cli.prepare_fineweb", "Text files, or FineWeb-Edu: token shards for a language model."),
+    "librispeech": (
+        "paceline.cli.prepare_librispeech",
+        "LibriSpeech, or speech laid out like it: mono FLAC with a manifest.",
+    ),
 }
 """as the table in app.py"""
 

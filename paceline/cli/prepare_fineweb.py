@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-import contextlib
 import shlex
-import sys
-import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from paceline.cli.arguments import Debug
+from paceline.cli.progress import showing_progress
 from paceline.config.nearest import nearest
 from paceline.errors import Interrupted, UsageError
 from paceline.recipes.nsa.hub import SAMPLES
 from paceline.recipes.nsa.manifest import MANIFEST
 from paceline.recipes.nsa.prepare import Preparation, prepare
-from paceline.recipes.nsa.request import Progress, Report, Request
-
-_LINE_EVERY_S = 10.0
+from paceline.recipes.nsa.request import Request
 
 
 def command(
@@ -81,7 +76,7 @@ def command(
         skip_bad,
     )
     try:
-        with _progress() as report:
+        with showing_progress() as report:
             preparation = prepare(request, report)
     except KeyboardInterrupt:
         raise Interrupted("interrupted", "", "type the same again: it goes on where it stopped") from None
@@ -93,46 +88,6 @@ def _count(flag: str, value: float) -> int:
     if not (1 <= value < 1e18 and value == int(value)):
         raise UsageError(f"{flag} {value:g} is no number of tokens", "command line", f"such as {flag} 1e9")
     return int(value)
-
-
-@contextlib.contextmanager
-def _progress() -> Iterator[Report]:
-    """A bar on a terminal; a line now and then elsewhere."""
-    if not sys.stderr.isatty():
-        yield _Lines()
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-    from rich.progress import Progress as Bar
-
-    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn())
-    with Bar(*columns, TimeRemainingColumn(), console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("", total=None)
-        began = time.monotonic()
-
-        def report(progress: Progress) -> None:
-            words = progress.phase
-            if progress.tokens:
-                rate = progress.tokens / max(time.monotonic() - began, 1e-3)
-                words = f"{words} {progress.tokens:,} tokens, {rate:,.0f}/s"
-            bar.update(task, description=words, completed=progress.done, total=progress.total)
-
-        yield report
-
-
-class _Lines:
-    """For a log file."""
-
-    def __init__(self) -> None:
-        self._last = time.monotonic()
-
-    def __call__(self, progress: Progress) -> None:
-        now = time.monotonic()
-        if now - self._last >= _LINE_EVERY_S:
-            self._last = now
-            share = progress.done / max(progress.total, 1)
-            tokens = f", {progress.tokens:,} tokens" if progress.tokens else ""
-            print(f"{progress.phase}: {share:.0%}{tokens}", file=sys.stderr, flush=True)
 
 
 def _print(preparation: Preparation) -> None:

@@ -14,6 +14,7 @@ from paceline.engine.checkpoint.saver import Saver
 from paceline.engine.checkpoint.start import Start, choose_start
 from paceline.engine.compilation import Compilation, choose_dynamic
 from paceline.engine.context import Context
+from paceline.engine.dealing import find_measure
 from paceline.engine.device_stats import peak_flops
 from paceline.engine.effects import find_ineffective
 from paceline.engine.evaluation import Evaluator
@@ -37,7 +38,7 @@ from paceline.engine.timing import build_timer
 from paceline.engine.trainer import Trainer
 from paceline.engine.warm_up import warm_up
 from paceline.errors import ConfigError, DataError
-from paceline.workload import Chooses, Objective, Setting, Workload
+from paceline.workload import Chooses, Contrasts, Objective, Setting, Workload
 
 
 def build_trainer(context: Context, workload: Workload) -> Trainer:
@@ -78,10 +79,16 @@ def build_trainer(context: Context, workload: Workload) -> Trainer:
     average = _build_average(context, model)
     start.load_average(average, events)
     use_graph, reason = choose_graph(
-        config.train, device.type, ranks.has_group, precision.name, workload.has_static_shapes
+        config.train,
+        device.type,
+        ranks.has_group,
+        precision.name,
+        workload.has_static_shapes,
+        isinstance(workload, Contrasts),
     )
     events.choice("train.graph", config.train.graph, use_graph, reason)
-    loader = Loader(context, workload.train_set(), length)
+    samples = workload.train_set()
+    loader = Loader(context, samples, length, find_measure(workload, samples, config.run.seed))
     idle = [*context.idle, *find_idle_length(config.train, num_samples, context.given)]
     for name, reason in [*idle, *find_ineffective(context), *loader.find_ineffective(context.given)]:
         events.write("note", what=f"{name} has no effect here", why=reason)
@@ -122,12 +129,14 @@ def build_trainer(context: Context, workload: Workload) -> Trainer:
     if compilation is not None:
         # Without exchanging gradients: a rank on which this fails must not leave the others waiting.
         with strategy.accumulating():
-            warm_up(context, workload, strategy, precision, loader)
+            warm_up(context, step.losses, strategy, precision, loader)
         compilation.settle()
     if strategy.rebuilds_buckets:
-        warm_up(context, workload, strategy, precision, loader)
+        warm_up(context, step.losses, strategy, precision, loader)
     if strategy.powersgd is not None:
-        warm_up(context, workload, strategy, precision, loader)  # in the buckets that stay, so that they can be counted
+        warm_up(
+            context, step.losses, strategy, precision, loader
+        )  # in the buckets that stay, so that they can be counted
         strategy.powersgd.begin(state.step, ranks.backend, gradient_bytes(model))
         strategy.powersgd.tell(state.step, length.total_steps, events)
     return Trainer(
@@ -145,7 +154,7 @@ def build_trainer(context: Context, workload: Workload) -> Trainer:
         timer,
         saver,
         profile,
-        RankTimes(context, strategy),
+        RankTimes(context, strategy, step.losses),
         compilation,
         average,
         garbage=Garbage(config.train.gc_every, events),

@@ -33,7 +33,12 @@ _MOST = 8
 
 
 def choose_graph(
-    train: Train, device_type: str, has_group: bool, precision: str, has_static_shapes: bool
+    train: Train,
+    device_type: str,
+    has_group: bool,
+    precision: str,
+    has_static_shapes: bool,
+    contrasts: bool = False,
 ) -> tuple[bool, str]:
     """(whether to use graphs, reason)."""
     requested = train.graph
@@ -49,6 +54,8 @@ def choose_graph(
         return False, "recorded, a compiled model with dropout did not repeat itself from one start to the next"
     if train.activation_checkpointing:
         return False, "activation checkpointing asks for the generator's state, which cannot be recorded"
+    if contrasts:
+        return False, "between forward and backward comes the loss of the whole step"
     if not has_static_shapes:
         return False, "batches of this recipe change their shapes"
     return (

@@ -23,6 +23,7 @@ import torch.utils.data
 from paceline.config.arithmetic import BatchPlan, Length
 from paceline.cores import cpu_count
 from paceline.engine.context import Context
+from paceline.engine.dealing import Measure, deal
 from paceline.engine.loader_board import Board
 from paceline.engine.loader_choice import LoaderFacts, choose_num_workers, choose_timeout, find_idle
 from paceline.engine.loader_watch import FailedFetch, WatchedBatches
@@ -58,25 +59,26 @@ class _Request:
     epoch: int
     batch: np.ndarray
     """the samples of the whole global batch, packed: requests travel to the loader processes"""
-    start: int
-    end: int
+    places: slice | np.ndarray
+    """where in it this rank's samples of this micro-step are"""
 
     @property
     def ids(self) -> list[int]:
-        """this rank's samples of this micro-step"""
-        ids: list[int] = self.batch[self.start : self.end].tolist()
+        ids: list[int] = self.batch[self.places].tolist()
         return ids
 
 
 def plan_requests(
-    order: SampleOrder, plan: BatchPlan, rank: int, first_step: int, last_step: int
+    order: SampleOrder, plan: BatchPlan, rank: int, first_step: int, last_step: int, measure: Measure | None = None
 ) -> Iterator[_Request]:
     """The requests of steps first_step … last_step (counted from 1), for one rank."""
     for step in range(first_step, last_step + 1):
         epoch, index = divmod(step - 1, order.steps_per_epoch)
         batch = order.batch(epoch, index)
-        for micro_step, (start, end) in enumerate(plan.slice(len(batch), rank)):
-            yield _Request(step, micro_step, epoch, batch, start, end)
+        dealt = None if measure is None else deal(measure(batch, epoch), plan)
+        for micro_step, bounds in enumerate(plan.slice(len(batch), rank)):
+            places = slice(*bounds)
+            yield _Request(step, micro_step, epoch, batch, places if dealt is None else dealt[places])
 
 
 class _Fetcher(torch.utils.data.Dataset[MicroBatch]):
@@ -129,11 +131,15 @@ class _Requests(torch.utils.data.Sampler[_Request]):
 class Loader:
     """The training set of a run, placed once, and the micro-batches of its steps."""
 
-    def __init__(self, context: Context, samples: SampleSet, length: Length) -> None:
+    def __init__(self, context: Context, samples: SampleSet, length: Length, measure: Measure | None = None) -> None:
         self._config = context.config
         self._ranks = context.ranks
         self._plan = context.batch_plan
         self._steps_per_epoch = length.steps_per_epoch
+        self._measure = measure
+        if measure is not None:
+            reason = "samples of like length share a micro-step on all ranks, the longest first: the loss is that of the whole step"
+            context.events.choice("order within a step", "auto", "by length", reason)
         placed = samples.on_device(context.ranks.device)
         self._is_placed = placed is not None
         """the samples live on the device: no loader processes"""
@@ -195,7 +201,7 @@ class Loader:
     def _plan_requests(self, first_step: int, last_step: int) -> Iterator[_Request]:
         train, seed = self._config.train, self._config.run.seed
         order = SampleOrder(len(self._samples), train.global_batch, self._steps_per_epoch, seed)
-        return plan_requests(order, self._plan, self._ranks.rank, first_step, last_step)
+        return plan_requests(order, self._plan, self._ranks.rank, first_step, last_step, self._measure)
 
     def _find_ids(self, step: int, micro_step: int) -> list[int]:
         return [*self._plan_requests(step, step)][micro_step].ids

@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 
 from paceline.engine.context import Context
+from paceline.engine.losses import Losses
 from paceline.engine.strategies.base import Strategy
 from paceline.engine.timing import WindowTimes
 from paceline.telemetry.tables import TIMING_COLUMNS, Table
@@ -18,10 +19,11 @@ from paceline.telemetry.tables import TIMING_COLUMNS, Table
 class RankTimes:
     """Reads the waits of a run of several ranks; writes the table where it is asked for."""
 
-    def __init__(self, context: Context, strategy: Strategy) -> None:
+    def __init__(self, context: Context, strategy: Strategy, losses: Losses) -> None:
         config, ranks = context.config.telemetry, context.ranks
         self._attempt = context.attempt
         self._strategy = strategy
+        self._losses = losses
         self._pulse = context.pulse
         self._waits_ms: list[float] = []
         self._last = -1
@@ -50,9 +52,10 @@ class RankTimes:
         reading = self._strategy.read_wait()
         if reading is not None and reading[0] != self._last:
             self._last = reading[0]
-            self._pulse.wait(reading[1])
+            wait_ms = reading[1] + self._losses.read_wait_ms()
+            self._pulse.wait(wait_ms)
             if self._table is not None:
-                self._waits_ms.append(reading[1])
+                self._waits_ms.append(wait_ms)
 
     def write(self, step: int, times: WindowTimes, *, is_untimed: bool) -> None:
         if self._table is None:

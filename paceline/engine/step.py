@@ -13,14 +13,14 @@ import torch
 
 from paceline.engine.average import Average
 from paceline.engine.context import Context
+from paceline.engine.contrast import build_losses
 from paceline.engine.graph import Graph, Graphs, Recorder
-from paceline.engine.loader import MicroBatch, to_device
+from paceline.engine.loader import MicroBatch
 from paceline.engine.marks import MarkedTimer
 from paceline.engine.optimizer import LearningRate
 from paceline.engine.out_of_memory import name_batch
 from paceline.engine.outcome import Pending, Tally
 from paceline.engine.precision import Precision
-from paceline.engine.seeding import seed_micro_step
 from paceline.engine.strategies.base import Strategy
 from paceline.engine.timing import StepTimer
 from paceline.engine.update import Update
@@ -56,7 +56,6 @@ class TrainStep:
         self._ranks = context.ranks
         self._watch = context.watch
         self._pulse = context.pulse
-        self._seed = config.run.seed
         self._accumulate = context.batch_plan.accumulate
         self._ledger: Ledger | None = None
         if config.telemetry.ledger:
@@ -64,6 +63,7 @@ class TrainStep:
         # The strategy divides the sum of gradients by its divisor. Gradients travel at the size of one sample, whatever the loss
         # weighs (fp16 overflows); the exact weight follows after the sum.
         self._loss_scale = strategy.divisor / config.train.global_batch
+        self.losses = build_losses(workload, context, strategy, precision, self._enter)
         self._update = Update(config.train, strategy, optimizer, precision, average)
         self._graphs: Graphs | None = None
         self._recorded_updates: RecordedUpdates | None = None
@@ -85,12 +85,9 @@ class TrainStep:
         """Trains step `step`; returns its result, still on its way to the host, and the samples of the global batch."""
         tally, graph, batch_samples = None, None, 0
         self._timer.begin_step(step)
-        for micro_step in range(self._accumulate):
-            self._enter(step, "data")
-            item = next(batches)
-            assert (item.step, item.micro_step) == (step, micro_step), "the loader is out of step"
+        for item in self.losses.begin(self._fetch(step, batches)):
             batch_samples = item.batch_samples
-            is_last = micro_step == self._accumulate - 1
+            is_last = item.micro_step == self._accumulate - 1
             with contextlib.nullcontext() if is_last else self._strategy.accumulating():
                 try:
                     graph = self._find_graph(item)
@@ -113,6 +110,13 @@ class TrainStep:
         self._timer.end_step()
         return pending, batch_samples
 
+    def _fetch(self, step: int, batches: Iterator[MicroBatch]) -> Iterator[MicroBatch]:
+        for micro_step in range(self._accumulate):
+            self._enter(step, "data")
+            item = next(batches)
+            assert (item.step, item.micro_step) == (step, micro_step), "the loader is out of step"
+            yield item
+
     def _find_graph(self, item: MicroBatch) -> Graph | None:
         """What forward and backward of such a batch are recorded as; where they are one, both are counted as backward."""
         if self._graphs is None or not item.ids:  # a dummy is too rare to be recorded
@@ -127,43 +131,29 @@ class TrainStep:
             if is_last:
                 tally.start(self._watch.reason)
             return
-        batch = to_device(item.batch, self._ranks.device)
-        self._enter(item.step, "forward")
-        self._seed_step(item)
-        loss_sum, weight = self._loss(batch)
-        if not item.ids:
-            # A dummy: it keeps this rank's collectives in step with the others' and counts for nothing.
-            loss_sum, weight = loss_sum * 0, weight * 0
-        else:
-            tally.add(loss_sum.detach(), weight.detach())
-        self._count(item, loss_sum.detach(), weight.detach())
+        term = self.losses.take(item)
+        if item.ids:
+            tally.add(term.loss_sum, term.weight)
+        self._count(item, term.loss_sum, term.weight)
         if is_last:
             tally.start(self._watch.reason)
         self._enter(item.step, "backward")
-        self._backward(loss_sum)
+        self._backward(term.surrogate)
 
     def _replay(self, graph: Graph, item: MicroBatch) -> tuple[torch.Tensor, torch.Tensor]:
-        self._seed_step(item)
+        self.losses.seed(item)
         loss_sum, weight = graph.replay(item.batch)
         self._count(item, loss_sum, weight)
         return loss_sum, weight
 
-    def _seed_step(self, item: MicroBatch) -> None:
-        seed_micro_step(self._seed, item.step, item.micro_step, self._ranks.rank, self._ranks.device)
-
     def _compute(self, batch: Any) -> tuple[torch.Tensor, torch.Tensor]:
         """What a graph records."""
-        loss_sum, weight = self._loss(batch)
+        loss_sum, weight = self.losses.compute(batch)
         self._backward(loss_sum)
         return loss_sum.detach(), weight.detach()
 
-    def _loss(self, batch: Any) -> tuple[torch.Tensor, torch.Tensor]:
-        # Entered anew for every batch: casts of weights are kept within one forward and never beyond, nor in a graph.
-        with self._precision.autocast():
-            return self._workload.loss(self._strategy.module, batch)
-
-    def _backward(self, loss_sum: torch.Tensor) -> None:
-        self._strategy.backward(self._precision.scale(loss_sum * self._loss_scale))
+    def _backward(self, loss: torch.Tensor) -> None:
+        self._strategy.backward(self._precision.scale(loss * self._loss_scale))
 
     def _count(self, item: MicroBatch, loss_sum: torch.Tensor, weight: torch.Tensor) -> None:
         if item.ids:

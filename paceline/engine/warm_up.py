@@ -12,14 +12,14 @@ import torch
 
 from paceline.engine.context import Context
 from paceline.engine.loader import Loader, to_device
+from paceline.engine.losses import Losses
 from paceline.engine.out_of_memory import name_batch
 from paceline.engine.precision import Precision
 from paceline.engine.seeding import seed_micro_step
 from paceline.engine.strategies.base import Strategy
-from paceline.workload import Workload
 
 
-def warm_up(context: Context, workload: Workload, strategy: Strategy, precision: Precision, loader: Loader) -> None:
+def warm_up(context: Context, losses: Losses, strategy: Strategy, precision: Precision, loader: Loader) -> None:
     """Runs the first micro-step of step 1, always that one, so that every start ends up with the same buckets."""
     config, ranks, model = context.config, context.ranks, strategy.model
     item = next(loader.load(1, 1, in_process=True))
@@ -27,9 +27,8 @@ def warm_up(context: Context, workload: Workload, strategy: Strategy, precision:
     strategy.module.train()
     seed_micro_step(config.run.seed, 0, 0, ranks.rank, ranks.device)
     try:
-        with precision.autocast():
-            loss_sum, _ = workload.loss(strategy.module, to_device(item.batch, ranks.device))
-        precision.scale(loss_sum / config.train.global_batch).backward()  # type: ignore[no-untyped-call]
+        loss = losses.rehearse(to_device(item.batch, ranks.device))
+        precision.scale(loss / config.train.global_batch).backward()  # type: ignore[no-untyped-call]
     except (RuntimeError, MemoryError) as error:
         name_batch(error, item.batch)
         raise

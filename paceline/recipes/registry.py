@@ -23,6 +23,7 @@ ENTRY_POINTS = "paceline.recipes"
 
 BUILT_IN = {
     "command": "paceline.recipes.command.config:RECIPE",
+    "csa": "paceline.recipes.csa.config:RECIPE",
     "nsa": "paceline.recipes.nsa.config:RECIPE",
     "sasrec": "paceline.recipes.sasrec.config:RECIPE",
 }

@@ -7,8 +7,6 @@ import pytest
 
 from paceline.cli import prepare_fineweb
 from paceline.cli.main import run_command
-from paceline.cli.prepare_fineweb import _Lines
-from paceline.recipes.nsa.request import Progress
 
 
 @pytest.fixture
@@ -74,16 +72,3 @@ def test_ctrl_c_says_how_to_go_on(
     monkeypatch.setattr(prepare_fineweb, "prepare", interrupt)
     assert run_command(["prepare", "fineweb", "--from", "a.jsonl"]) == 130
     assert "goes on where it stopped" in capsys.readouterr().err
-
-
-def test_a_log_file_gets_a_line_now_and_then(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    now = 100.0
-    monkeypatch.setattr(prepare_fineweb.time, "monotonic", lambda: now)
-    report = _Lines()
-    report(Progress("tokenizing", 1, 4, 1000))
-    now = 111.0
-    report(Progress("tokenizing", 2, 4, 2000))
-    report(Progress("tokenizing", 3, 4, 3000))
-    assert capsys.readouterr().err == "tokenizing: 50%, 2,000 tokens\n"

@@ -1,9 +1,9 @@
-"""A small workload and a context for tests of the engine inside one process."""
+"""A small workload and a context for tests of the engine inside one process; and several ranks inside one test."""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from paceline.telemetry.layout import RunLayout
 from paceline.telemetry.pulse import PulseWriter
 from paceline.telemetry.run_file import Attempt, RunFile
 from paceline.workload import Draw, Objective, Setting
+from tests.integration.conftest import Zygote
 
 
 class Numbers:
@@ -109,3 +110,20 @@ def build_context(
 def make_context(tmp_path: Path) -> Callable[..., Context]:
     """make_context({"train": {"max_steps": 5}}, given={"precision.tf32"}) -> a context of one rank."""
     return functools.partial(build_context, tmp_path)
+
+
+@pytest.fixture(scope="session")
+def zygote() -> Iterator[Zygote]:
+    process = Zygote()
+    yield process
+    process.close()
+
+
+@pytest.fixture
+def on_ranks(zygote: Zygote, tmp_path: Path) -> Callable[..., None]:
+    """on_ranks(3, function): calls a function of a test module with `Ranks`, on each of them."""
+
+    def call(count: int, function: Callable[[Ranks], None]) -> None:
+        zygote.call(count, f"{function.__module__}:{function.__name__}", tmp_path)
+
+    return call

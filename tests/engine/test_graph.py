@@ -164,6 +164,7 @@ def assert_same(one: Result, other: Result) -> None:
         (True, ("cuda", True, "bf16", True), False, "between ranks"),
         (True, ("cuda", False, "fp16", True), False, "scale"),
         (True, ("cuda", False, "bf16", False), False, "change their shapes"),
+        (True, ("cuda", False, "bf16", True, True), False, "loss of the whole step"),
     ],
 )
 def test_graphs_are_used_where_they_can_be(requested, facts, effective, because):

@@ -15,10 +15,11 @@ from paceline.files import storage_errors
 from paceline.recipes.nsa.encoding import Encoded, encode_documents
 from paceline.recipes.nsa.inputs import Inputs
 from paceline.recipes.nsa.manifest import COMPLETE, Manifest, Part, Place, Shard, check_shard, write_manifest
-from paceline.recipes.nsa.request import ANOTHER, Progress, Report, Request
+from paceline.recipes.nsa.request import ANOTHER, Request
 from paceline.recipes.nsa.shards import ShardWriter
 from paceline.recipes.nsa.split import SPLITS
 from paceline.recipes.nsa.tokenizer import Tokenizer
+from paceline.recipes.progress import Progress, Report
 
 _NOTED_FAULTS = 5
 
@@ -132,13 +133,13 @@ class Parts:
 
     def _tell(self, place: Place, tokens: int) -> None:
         if self._request.max_tokens is not None:
-            self._report(Progress("tokenizing", tokens, self._request.max_tokens, tokens))
+            self._report(Progress("tokenizing", tokens, self._request.max_tokens, tokens, "tokens"))
             return
         known = self._inputs.known
         # Rows of a parquet file are no bytes: it counts when it is read to its end.
         inside = place.offset if self._inputs.origins[place.input].kind != "parquet" else 0
         done = sum(one.bytes for one in known[: place.input]) + inside
-        self._report(Progress("tokenizing", done, self._inputs.total_bytes, tokens))
+        self._report(Progress("tokenizing", done, self._inputs.total_bytes, tokens, "tokens"))
 
 
 def _name(split: str, index: int) -> str:

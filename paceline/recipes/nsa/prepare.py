@@ -17,9 +17,10 @@ from paceline.recipes.nsa.hub import find_hub_inputs
 from paceline.recipes.nsa.inputs import Inputs, find_inputs
 from paceline.recipes.nsa.manifest import COMPLETE, MANIFEST, TOKENIZER, Manifest, read_manifest, write_manifest
 from paceline.recipes.nsa.parts import Parts
-from paceline.recipes.nsa.request import ANOTHER, Progress, Report, Request
+from paceline.recipes.nsa.request import ANOTHER, Request
 from paceline.recipes.nsa.tokenizer import Tokenizer, check_same, load_tokenizer
 from paceline.recipes.prepared import RECORD, taking
+from paceline.recipes.progress import Progress, Report
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,7 @@
-"""What somebody wants prepared, and how they are told how far it is. No torch, no numpy."""
+"""What somebody wants prepared. No torch, no numpy."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -33,18 +32,3 @@ class Request:
         """What decides which tokens come out, beside the inputs and the tokenizer."""
         names = ("field", "validation_share", "shard_tokens", "max_tokens", "skip_bad")
         return {name: getattr(self, name) for name in names}
-
-
-@dataclass(frozen=True)
-class Progress:
-    """How far it is."""
-
-    phase: str
-    """reading, tokenizing, verifying"""
-    done: int
-    total: int
-    """bytes of the inputs, tokens where those are limited, or shards"""
-    tokens: int = 0
-
-
-Report = Callable[[Progress], None]

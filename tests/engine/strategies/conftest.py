@@ -1,11 +1,7 @@
-"""Several ranks inside one test: functions of these files, called in processes that have joined each other."""
+"""A net in training with a strategy, for functions that `on_ranks` calls on several ranks."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from pathlib import Path
-
-import pytest
 import torch
 
 from paceline.config.sections import Optimizer, Parallel
@@ -14,24 +10,6 @@ from paceline.engine.precision import Precision
 from paceline.engine.ranks import Ranks
 from paceline.engine.strategies.base import Strategy
 from paceline.telemetry.events import QuietLog
-from tests.integration.conftest import Zygote
-
-
-@pytest.fixture(scope="session")
-def zygote() -> Iterator[Zygote]:
-    process = Zygote()
-    yield process
-    process.close()
-
-
-@pytest.fixture
-def on_ranks(zygote: Zygote, tmp_path: Path) -> Callable[..., None]:
-    """on_ranks(3, function): calls a function of a test module with `Ranks`, on each of them."""
-
-    def call(count: int, function: Callable[[Ranks], None]) -> None:
-        zygote.call(count, f"{function.__module__}:{function.__name__}", tmp_path)
-
-    return call
 
 
 class Layer(torch.nn.Module):

@@ -1,0 +1,39 @@
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from paceline.recipes.csa.prepare_pool import work_through
+from tests.recipes.csa.tasks import double, double_or_die, fill_up, loaded
+
+pytestmark = pytest.mark.timeout(100)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("count", [0, 1, 50])
+def test_every_task_has_its_result(workers: int, count: int) -> None:
+    results = dict(work_through(double, range(count), workers))
+    assert results == {number: 2 * number for number in range(count)}
+
+
+def test_the_processes_are_others_and_have_no_torch() -> None:
+    results = dict(work_through(loaded, range(40), 2))
+    pids = {pid for pid, _ in results.values()}
+    assert os.getpid() not in pids
+    assert not any(has_torch for _, has_torch in results.values())
+    for pid in pids:
+        with pytest.raises(ProcessLookupError):
+            os.kill(pid, 0)
+
+
+def test_a_task_that_kills_its_process_is_named_and_the_others_are_done() -> None:
+    results = dict(work_through(double_or_die, range(60), 2))
+    assert results == {number: None if number == 21 else 2 * number for number in range(60)}
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_an_error_ends_it_all(workers: int) -> None:
+    with pytest.raises(OSError, match="No space left") as caught:
+        list(work_through(fill_up, range(50), workers))
+    assert str(caught.value.filename).startswith("file-")
