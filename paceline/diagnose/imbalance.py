@@ -165,6 +165,9 @@ def _find_slow(windows: Sequence[Block]) -> Iterator[SlowRank]:
         for rank, blocks in weighing.accused().items():
             spans.setdefault(rank, set()).update(range(max(0, number + 1 - blocks), number + 1))
     for rank, numbers in sorted(spans.items()):
+        # The first windows are where the noise is learned, and accuse nobody; one who was as slow in them was slow then, too.
+        while min(numbers) > 0 and windows[min(numbers) - 1].excess[rank] > LEAST_EXCESS:
+            numbers.add(min(numbers) - 1)
         during = [windows[number] for number in sorted(numbers)]
         loss = sum_up([rank], during)
         lost_ms = loss.total_ms if loss.cause == "elsewhere" else loss.lost_ms[loss.cause]
