@@ -7,10 +7,11 @@ from collections.abc import Callable, Iterator
 import pytest
 import torch
 
+from paceline.engine.draws import mix
 from paceline.recipes.sasrec.catalogue import rank_among_all
 from paceline.recipes.sasrec.config import Loss
 from paceline.recipes.sasrec.losses import build_loss
-from paceline.recipes.sasrec.negatives import draw_by, draw_uniform, mix
+from paceline.recipes.sasrec.negatives import draw_by, draw_uniform
 
 pytestmark = pytest.mark.gpu
 

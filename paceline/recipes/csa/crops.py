@@ -16,8 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from paceline.recipes.sasrec.keys import sample_keys
-from paceline.recipes.sasrec.negatives import mix, uniform
+from paceline.engine.draws import mix, sample_keys, uniform
 from paceline.workload import Draw
 
 Ints = np.ndarray[Any, np.dtype[np.int64]]

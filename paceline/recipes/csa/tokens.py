@@ -10,7 +10,8 @@ import os
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-from paceline.recipes.nsa.tokenizer import ByteTokenizer
+_WHOLE_TEXT, _PADDING = 256, 257
+"""after the bytes"""
 
 
 class TextTokenizer(Protocol):
@@ -25,15 +26,14 @@ class TextTokenizer(Protocol):
 class ByteTokens:
     """Bytes of UTF-8, after one token that stands for the whole text."""
 
-    vocabulary = ByteTokenizer.identity.vocabulary
-    padding = ByteTokenizer.identity.padding
+    vocabulary = 258
+    padding = _PADDING
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
-        first = ByteTokenizer.identity.end
-        return [[first, *text.encode()[: self._limit - 1]] for text in texts]
+        return [[_WHOLE_TEXT, *text.encode()[: self._limit - 1]] for text in texts]
 
 
 class StoredTokens:

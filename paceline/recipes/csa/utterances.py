@@ -20,7 +20,7 @@ from paceline.recipes.csa.data_config import Data
 from paceline.recipes.csa.manifest import Entry
 from paceline.recipes.csa.recordings import Recordings, list_sources
 from paceline.recipes.csa.source import find_manifest, find_sources
-from paceline.recipes.nsa.split import is_held_out
+from paceline.recipes.held_out import is_held_out
 
 
 class Utterances(Protocol):

@@ -1,24 +1,10 @@
-"""On which side of the split a document is: a function of its text alone, so that the sides cannot overlap. No torch, no numpy.
-
-    is_held_out("Once upon a time …", share=0.01)
-
-Two documents with the same words in the same order are on the same side, wherever they were found and whatever blanks stand between their
-words: what is evaluated was never trained on.
-"""
+"""The two sides of a language model's documents, and on which of them a document is. No torch, no numpy."""
 
 from __future__ import annotations
 
-import hashlib
+from paceline.recipes.held_out import is_held_out
 
 SPLITS = ("train", "validation")
-_SALT = b"paceline split 1\n"
-"""Another salt is another split: changing it makes old shards overlap with new ones."""
-
-
-def is_held_out(text: str, share: float) -> bool:
-    """Whether it is for validation, as about `share` of all documents are."""
-    digest = hashlib.sha256(_SALT + " ".join(text.split()).encode())
-    return int.from_bytes(digest.digest()[:8], "big") < int(share * 2**64)
 
 
 def side_of(text: str, share: float) -> str:

@@ -2,21 +2,13 @@
 
 from __future__ import annotations
 
-import functools
-
 import numpy as np
-import torch
 from torch import Tensor
 
+from paceline.engine.draws import mix, sample_keys, uniform
 from paceline.recipes.sasrec.interactions import Ints
-from paceline.recipes.sasrec.negatives import mix, uniform
 from paceline.recipes.sasrec.windows import Windows
 from paceline.workload import Draw
-
-
-def sample_keys(draw: Draw, ids: Ints) -> Tensor:
-    """(B,) one key per sample."""
-    return mix(_epoch_key(draw.seed, draw.epoch) ^ mix(torch.from_numpy(ids)))
 
 
 def draw_firsts(windows: Windows, draw: Draw, ids: Ints) -> Ints:
@@ -29,11 +21,3 @@ def draw_firsts(windows: Windows, draw: Draw, ids: Ints) -> Ints:
 def step_key(draw: Draw) -> Tensor:
     """(1,) the key of a whole step: that of its first sample, which no other step of the epoch has, once more mixed."""
     return mix(mix(sample_keys(draw, np.asarray(draw.batch[:1], np.int64))))
-
-
-@functools.lru_cache(maxsize=8)
-def _epoch_key(seed: int, epoch: int) -> Tensor:
-    state = torch.zeros(1, dtype=torch.int64)
-    for number in (seed, epoch):
-        state = mix(state ^ mix(torch.tensor([number])))
-    return state

@@ -1,7 +1,6 @@
 """Sampled negatives that depend on their position's key and on nothing else: not on the batch, the rank, the order or the device.
 
-A counter-based hash (splitmix64's finaliser) in int64, which wraps alike on CPU and CUDA, stands in for one random generator per
-position. Keys of samples are hashed from (seed, epoch, sample id) where the batch is made.
+Keys of samples are hashed from (seed, epoch, sample id) where the batch is made, those of positions from them.
 
     keys_BL = position_keys(keys_B, length)
     draw_uniform(keys_BL.flatten(), 256, num_items, answers_T)      (T, 256) items of 1 … num_items, never the answer
@@ -14,23 +13,12 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-
-def mix(words: Tensor) -> Tensor:
-    """splitmix64: each bit of the result depends on all bits of the argument; overflow wraps on purpose."""
-    words = words + _signed(0x9E3779B97F4A7C15)
-    words = (words ^ _shift_right(words, 30)).mul_(_signed(0xBF58476D1CE4E5B9))
-    words = (words ^ _shift_right(words, 27)).mul_(_signed(0x94D049BB133111EB))
-    return words ^ _shift_right(words, 31)
+from paceline.engine.draws import mix, uniform
 
 
 def position_keys(keys_B: Tensor, length: int) -> Tensor:
     """(B, L): a key for each position of each sample."""
     return _split_keys(keys_B, length)
-
-
-def uniform(words: Tensor) -> Tensor:
-    """Mixed words as float64 numbers in [0, 1), from their upper 53 bits."""
-    return _shift_right(words, 11).double().mul_(2.0**-53)
 
 
 def draw_uniform(keys_T: Tensor, count: int, num_items: int, answers_T: Tensor) -> Tensor:
@@ -50,12 +38,3 @@ def draw_by(keys_T: Tensor, count: int, cumulative_N: Tensor) -> Tensor:
 def _split_keys(keys: Tensor, count: int) -> Tensor:
     """`count` keys from each one; the first few do not depend on how many there are."""
     return mix(keys[:, None] ^ mix(torch.arange(1, count + 1, device=keys.device)))
-
-
-def _shift_right(words: Tensor, bits: int) -> Tensor:
-    """Zeros come in from the left: torch's own shift would repeat the sign."""
-    return (words >> bits).bitwise_and_((1 << (64 - bits)) - 1)
-
-
-def _signed(word: int) -> int:
-    return word - 2**64 if word >= 2**63 else word

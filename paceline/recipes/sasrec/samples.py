@@ -25,10 +25,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from paceline.engine.draws import sample_keys
 from paceline.recipes.sasrec.config import SasrecConfig
 from paceline.recipes.sasrec.histories import Histories
 from paceline.recipes.sasrec.interactions import Ints
-from paceline.recipes.sasrec.keys import draw_firsts, sample_keys
+from paceline.recipes.sasrec.keys import draw_firsts
 from paceline.recipes.sasrec.split import Split
 from paceline.recipes.sasrec.step_negatives import StepNegatives
 from paceline.recipes.sasrec.windows import Windows

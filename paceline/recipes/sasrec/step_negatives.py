@@ -11,9 +11,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from paceline.engine.draws import mix, uniform
 from paceline.recipes.sasrec.interactions import Floats, Ints
 from paceline.recipes.sasrec.keys import draw_firsts, step_key
-from paceline.recipes.sasrec.negatives import draw_by, mix, uniform
+from paceline.recipes.sasrec.negatives import draw_by
 from paceline.recipes.sasrec.windows import Windows
 from paceline.workload import Draw
 

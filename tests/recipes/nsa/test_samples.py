@@ -11,6 +11,7 @@ import torch
 from paceline.config.arithmetic import plan_batches
 from paceline.engine.order import SampleOrder
 from paceline.errors import ConfigError, DataError
+from paceline.recipes.held_out import is_held_out
 from paceline.recipes.nsa.batch import NO_LABEL, TokenBatch
 from paceline.recipes.nsa.corpus import write_corpus
 from paceline.recipes.nsa.data_config import Data, check_data, find_idle_data
@@ -18,7 +19,6 @@ from paceline.recipes.nsa.prepare import prepare
 from paceline.recipes.nsa.request import Request
 from paceline.recipes.nsa.samples import LanguageData, load_samples
 from paceline.recipes.nsa.source import identify_data, read_vocabulary
-from paceline.recipes.nsa.split import is_held_out
 from paceline.workload import Draw
 from tests.recipes.nsa.gpt2 import gpt2_files
 

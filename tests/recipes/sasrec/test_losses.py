@@ -4,11 +4,12 @@ import pytest
 import torch
 from torch.nn import functional as F
 
+from paceline.engine.draws import mix
 from paceline.recipes.sasrec import parts
 from paceline.recipes.sasrec.catalogue import cross_entropy
 from paceline.recipes.sasrec.config import Loss
 from paceline.recipes.sasrec.losses import build_loss
-from paceline.recipes.sasrec.negatives import draw_by, draw_uniform, mix
+from paceline.recipes.sasrec.negatives import draw_by, draw_uniform
 
 NUM_ITEMS = 30
 KEYS = mix(torch.arange(64))

@@ -2,8 +2,9 @@ import numpy as np
 import pytest
 import torch
 
+from paceline.engine.draws import mix, uniform
 from paceline.recipes.sasrec import negatives
-from paceline.recipes.sasrec.negatives import draw_by, draw_uniform, mix, position_keys, uniform
+from paceline.recipes.sasrec.negatives import draw_by, draw_uniform, position_keys
 
 MASK = 2**64 - 1
 
