@@ -63,7 +63,11 @@ def test_what_the_supervisor_said_stands_beside_a_table_that_cannot_tell(tmp_pat
     given = tables(2, noise=0.3, windows=12)
     run = write_run(tmp_path / "r", given)
     finding = Finding(
-        "straggler", "rank 1 makes every step 12% longer", "look", rank=1, witnesses=(Witness("wait", True, "it waits"),)
+        "straggler",
+        "rank 1 makes every step 12% longer",
+        "look",
+        rank=1,
+        witnesses=(Witness("wait", True, "it waits"),),
     )
     log = EventLog(run.layout.events, "supervisor", 1)
     log.write("finding", finding=finding.to_record())
