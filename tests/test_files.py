@@ -22,6 +22,8 @@ from paceline.files import (
     read_records,
     storage_error,
     storage_errors,
+    sync_file_system,
+    write_bytes,
     write_json,
     write_text,
 )
@@ -324,3 +326,23 @@ writer.write("never")
         assert path.read_text() == "x\n"
     finally:
         os.kill(int(done.stdout), signal.SIGKILL)
+
+
+@pytest.mark.parametrize("is_synced", [True, False])
+def test_bytes_replace_a_file_whole_or_not_at_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_synced: bool
+) -> None:
+    synced = list[int]()
+    monkeypatch.setattr(os, "fsync", synced.append)
+    write_bytes(tmp_path / "a", b"old", is_synced=is_synced)
+    assert len(synced) == is_synced
+    monkeypatch.setattr(os, "write", lambda *_: (_ for _ in ()).throw(OSError(28, "No space left on device")))
+    with pytest.raises(OSError, match="No space"):
+        write_bytes(tmp_path / "a", b"new", is_synced=is_synced)
+    assert [(path.name, path.read_bytes()) for path in tmp_path.iterdir()] == [("a", b"old")]
+
+
+def test_a_file_system_is_synced_by_any_path_in_it(tmp_path: Path) -> None:
+    sync_file_system(tmp_path)
+    with pytest.raises(FileNotFoundError):
+        sync_file_system(tmp_path / "nowhere")

@@ -29,7 +29,7 @@ def showing_progress() -> Iterator[Report]:
         def report(progress: Progress) -> None:
             if pace.begin(progress):
                 bar.reset(task)  # the time left follows from this phase alone
-            bar.update(task, description=pace.words(progress), completed=progress.done, total=progress.total)
+            bar.update(task, description=pace.words(progress), completed=progress.done, total=progress.total or None)
 
         yield report
 
@@ -65,6 +65,6 @@ class Lines:
         now = time.monotonic()
         if now - self._last >= _LINE_EVERY_S:
             self._last = now
-            share = progress.done / max(progress.total, 1)
-            amount = f", {progress.amount:,} {progress.unit}" if progress.amount else ""
-            print(f"{progress.phase}: {share:.0%}{amount}", file=sys.stderr, flush=True)
+            said = [f"{progress.done / progress.total:.0%}"] if progress.total else []
+            said += [f"{progress.amount:,} {progress.unit}"] if progress.amount else []
+            print(f"{progress.phase}: {', '.join(said)}", file=sys.stderr, flush=True)

@@ -47,6 +47,9 @@ class ContrastLosses(Losses):
         super().__init__(workload, context, strategy, precision, enter)
         self._contrasts = contrasts
         self._plan = context.batch_plan
+        twice = self._plan.accumulate - 1
+        reason = f"{twice} of {twice + 1} micro-steps are embedded twice" if twice else "one micro-step, embedded once"
+        context.events.choice("loss", "auto", "of the whole step", reason)
         self._gather = RowGather(context.ranks)
         self._kept: Embedded | None = None
         """of the first micro-batch, with its history"""

@@ -11,10 +11,10 @@ class Progress:
     """How far it is."""
 
     phase: str
-    """reading, tokenizing, verifying"""
+    """listing, reading, tokenizing, verifying"""
     done: int
     total: int
-    """of whatever the share that is done follows from: bytes, files, tokens"""
+    """of whatever the share that is done follows from: bytes, files, tokens; 0: nobody knows yet"""
     amount: int = 0
     """what people count by"""
     unit: str = "files"

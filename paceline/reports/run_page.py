@@ -13,6 +13,7 @@ from paceline.reports import run_tables
 from paceline.reports.amounts import UNKNOWN, counted, duration, figure, moment, steps_between, text
 from paceline.reports.curves import evaluation_charts, training_charts
 from paceline.reports.page import Charts, Note, Page, Part, Section, Table, Tone
+from paceline.reports.rank_phases import rank_phases
 from paceline.reports.run_facts import RunFacts
 from paceline.reports.throughput import Spread, measure_throughput
 from paceline.telemetry.numbers import is_finite
@@ -30,7 +31,7 @@ def build_run_page(facts: RunFacts, window: int) -> Page:
         "Curves": list(_curves(facts)),
         "Evaluations": list(_evaluations(facts)),
         "Attempts": list(run_tables.attempts(facts)),
-        "Ranks": list(run_tables.ranks(facts)),
+        "Ranks": [*run_tables.ranks(facts), *rank_phases(facts)],
         "Warnings and events": list(run_tables.signs(facts)),
         "Choices": list(run_tables.choices(facts)),
         "Configuration": list(run_tables.settings(facts)),

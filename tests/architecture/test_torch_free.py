@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.architecture.rooms import PACKAGE, module_names
+from tests.recipes.csa.tones import build_tree
 
 ROOMS = (
     "errors",
@@ -100,6 +101,15 @@ def test_text_is_prepared_without_torch_or_numpy(tmp_path: Path) -> None:
     assert "next: paceline train nsa" in done.stdout
 
 
+def test_speech_is_prepared_without_torch(tmp_path: Path) -> None:
+    build_tree(tmp_path / "in")
+    words = "prepare librispeech --input in --output out --trim --workers 2"
+    with_numpy = WITHOUT_TORCH.replace(' = sys.modules["numpy"]', "").replace(', "numpy")', ",)")
+    done = run(with_numpy, *words.split(), cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "wrote and verified 8 files" in done.stdout
+
+
 def test_a_report_is_written_without_torch_or_numpy(tmp_path: Path) -> None:
     done = run(WITHOUT_TORCH, "report", str(PACKAGE.parent / "tests" / "data" / "run-v1"), "--out", "x", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
@@ -117,6 +127,7 @@ def test_the_engine_would_be_noticed() -> None:
         ("--help", "Commands:"),
         ("prepare movielens --help", "--from FILE"),
         ("prepare fineweb --help", "--from PATH"),
+        ("prepare librispeech --help", "--input DIR"),
         ("train --help", "KEY=VALUE"),
         ("sweep --help", "PLAN"),
         ("play --help", "PLAYBOOK"),

@@ -30,7 +30,9 @@ def test_a_log_file_gets_a_line_now_and_then(clock: Clock, capsys: pytest.Captur
     clock.now += 11
     report(Progress("tokenizing", 2, 4, 2000, "tokens"))
     report(Progress("tokenizing", 3, 4, 3000, "tokens"))
-    assert capsys.readouterr().err == "tokenizing: 50%, 2,000 tokens\n"
+    clock.now += 11
+    report(Progress("listing", 0, 0, 4000))
+    assert capsys.readouterr().err == "tokenizing: 50%, 2,000 tokens\nlisting: 4,000 files\n"
 
 
 def test_the_rate_is_that_of_the_phase_and_of_this_call(clock: Clock) -> None:

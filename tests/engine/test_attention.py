@@ -246,7 +246,7 @@ def test_what_was_recorded_is_what_a_profile_of_the_run_shows(make_context, atte
         return {each.backend for each in find_attention((row.key, row.count, 0.0) for row in profiler.key_averages())}
 
     batch = trainer._workload.train_set().fetch(range(16), dataclasses.replace(trainer._evaluator._draw))
-    assert backends(lambda: trainer._step._loss(batch)[0].backward()) == {training}
+    assert backends(lambda: trainer._step.losses.compute(batch)[0].backward()) == {training}
     assert backends(lambda: trainer._evaluator.run("validation")) == {evaluation}
     trainer.run()
     trainer.close()

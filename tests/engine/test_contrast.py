@@ -141,7 +141,9 @@ def test_a_second_pass_draws_what_the_first_has_drawn(tmp_path, monkeypatch, com
     assert torch.equal(second, second_again)
     assert torch.equal(third, third_again)
     assert [len(rows) for rows in (first, second, third)] == [4, 4, 5]
-    assert not [e for e in read_records(trainer._context.layout.events) if e["kind"] == "warning"]
+    events = list(read_records(trainer._context.layout.events))
+    assert not [event for event in events if event["kind"] == "warning"]
+    assert [e["reason"] for e in events if e.get("about") == "loss"] == ["2 of 3 micro-steps are embedded twice"]
     # Another step has other masks: the two passes were not equal for want of dropout.
     batch = workload.train_set().fetch(passes[0][0], None)
     trainer._strategy.model.eval()

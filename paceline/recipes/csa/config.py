@@ -19,6 +19,8 @@ from paceline.workload import Recipe, Workload
 BUILT = ("small", "base")
 """encoders that are built from a configuration of ours, with random weights"""
 
+_PUBLISHED = {"speech": "facebook/wav2vec2-base", "text": "google-bert/bert-base-uncased"}
+
 
 class Model(Section):
     speech: str = key(
@@ -79,7 +81,10 @@ def _check_encoders(model: Model) -> Iterator[Problem]:
         # What cannot be a name on the Hub is a path; a name is looked for when the encoder is loaded.
         is_path = given.startswith((".", "/", "~")) or given.count("/") > 1
         if is_path and not Path(given).expanduser().is_dir():
-            do = f"give a directory with config.json and model.safetensors, or set model.{name}=small"
+            do = (
+                f"where there is a network: hf download {_PUBLISHED[name]} --local-dir {given}; copy that directory here; "
+                f"or set model.{name}={' or '.join(BUILT)}, with random weights"
+            )
             yield Problem(f"there is no encoder in {given}: no such directory", f"model.{name}", do)
 
 

@@ -110,7 +110,7 @@ def entry_line(folder: Path, rate: int, entry: Entry) -> str:
         entry.id,
         entry.split,
         entry.speaker,
-        Path(os.path.relpath(entry.path, folder)).as_posix(),
+        _relative(entry.path, folder),
         str(entry.samples),
         f"{entry.samples / rate:.6f}",
         entry.transcript,
@@ -120,6 +120,11 @@ def entry_line(folder: Path, rate: int, entry: Entry) -> str:
     )
     assert not any("\t" in field or "\n" in field for field in fields), fields
     return "\t".join(fields)
+
+
+def _relative(path: Path, folder: Path) -> str:
+    inside, above = path.as_posix(), f"{folder.as_posix()}/"
+    return inside.removeprefix(above) if inside.startswith(above) else Path(os.path.relpath(path, folder)).as_posix()
 
 
 def read_manifest(path: Path) -> Manifest:

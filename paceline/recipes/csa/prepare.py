@@ -42,7 +42,7 @@ def prepare(request: Request, report: Report) -> Preparation:
     import_audio()
     from paceline.recipes.csa.prepare_crew import Crew  # with numpy, which a help text does without
 
-    inputs = find_inputs(request.input)
+    inputs = find_inputs(request.input, report)
     wanted, top_db, notes = _plan_trimming(request, inputs)
     with taking(request.output):
         found = _find_manifest(request, wanted, inputs)

@@ -17,6 +17,7 @@ from paceline.errors import DataError, UsageError
 from paceline.recipes.csa.manifest import MAGIC, Manifest, read_manifest
 from paceline.recipes.csa.prepare_errors import Fault
 from paceline.recipes.csa.transcripts import SUFFIX, Transcript, read_transcripts
+from paceline.recipes.progress import Progress, Report
 
 AUDIO = (".flac", ".wav")
 _LAYOUT = "SPLIT/SPEAKER/CHAPTER/*.flac"
@@ -53,6 +54,7 @@ class Inputs:
 @dataclass
 class _Found:
     root: Path
+    report: Report
     sources: dict[str, list[Source]] = field(default_factory=dict)
     """by id: two files may claim one"""
     ids: set[str] = field(default_factory=set)
@@ -64,14 +66,14 @@ class _Found:
         self.faults.append(Fault(os.path.relpath(path, self.root), reason))
 
 
-def find_inputs(root: Path) -> Inputs:
+def find_inputs(root: Path, report: Report = lambda _: None) -> Inputs:
     """UsageError where there is no such tree."""
     if not root.is_dir():
         what = "this is no directory" if root.exists() else "there is no such directory"
         raise UsageError(what, f"--input {root}", f"name the folder with the splits: {_LAYOUT} below it")
     prepared = _find_prepared(root)
     stored = {entry.id: Transcript(entry.transcript, "") for entry in prepared.entries} if prepared else {}
-    found = _Found(root)
+    found = _Found(root, report)
     _scan(found, root, (), stored)
     if not found.sources and not found.faults:
         raise _no_tree(root, found.astray)
@@ -144,10 +146,9 @@ def _read_chapter(found: _Found, files: list[Path], above: tuple[str, ...], stor
             except OSError as error:
                 found.fault(path, f"the transcripts cannot be read: {error.strerror}")
     written = read_transcripts(contents)
-    for path in files:
-        if not _is_audio(path):
-            continue
-        found.ids.add(path.stem)
+    audio = [path for path in files if _is_audio(path)]
+    heard = {path.stem for path in audio}
+    for path in audio:
         transcript = (
             written.get(path.stem) or stored.get(path.stem) or Transcript("", "", "there is no transcript for it")
         )
@@ -158,8 +159,10 @@ def _read_chapter(found: _Found, files: list[Path], above: tuple[str, ...], stor
             split, speaker, chapter = above
             source = Source(path.stem, split, speaker, chapter, path, transcript.text)
             found.sources.setdefault(path.stem, []).append(source)
-    for ident in sorted(written.keys() - found.ids):
+    for ident in sorted(written.keys() - heard):
         found.fault(written[ident].place, f"there is no audio for {ident}")
+    found.ids |= heard
+    found.report(Progress("listing", 0, 0, len(found.ids)))
 
 
 def _name_fault(path: Path) -> str:

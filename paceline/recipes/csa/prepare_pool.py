@@ -6,9 +6,11 @@ for task, result in work_through(make, tasks, workers=8):     # result is None w
 
 from __future__ import annotations
 
+import ctypes
 import multiprocessing
 import os
 import signal
+import sys
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
@@ -23,6 +25,9 @@ _CHUNK = 8
 _IN_FLIGHT = 2
 """chunks for each process: one that is worked at, one that waits"""
 
+_KEPT_BYTES = 2**26
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
+
 TaskT = TypeVar("TaskT")
 ResultT = TypeVar("ResultT")
 
@@ -33,6 +38,7 @@ def work_through(
     """Every task with its result, in the order in which they are done. What `do` raises ends it all. One worker is this process."""
     workers = min(workers, -(-len(tasks) // _CHUNK))
     if workers <= 1:
+        _keep_memory()
         yield from ((task, do(task)) for task in tasks)
         return
     left = deque(tasks[start : start + _CHUNK] for start in range(0, len(tasks), _CHUNK))
@@ -73,7 +79,22 @@ def _work_singly(do: Callable[[TaskT], ResultT], tasks: Sequence[TaskT]) -> Iter
 def _build_pool(workers: int) -> ProcessPoolExecutor:
     # Spawned: nothing of what this process has imported or locked comes along.
     context = multiprocessing.get_context("spawn")
-    return ProcessPoolExecutor(workers, context, initializer=die_with_parent, initargs=(os.getpid(),))
+    return ProcessPoolExecutor(workers, context, initializer=_begin, initargs=(os.getpid(),))
+
+
+def _begin(parent_pid: int) -> None:
+    die_with_parent(parent_pid)
+    _keep_memory()
+
+
+def _keep_memory() -> None:
+    """What is freed stays with the process: to get the same few hundred kilobytes from the kernel for each file cost a tenth of its time
+    (2026-11-16)."""
+    if sys.platform == "linux":
+        library = ctypes.CDLL(None)
+        if hasattr(library, "mallopt"):  # glibc's
+            library.mallopt(_M_MMAP_THRESHOLD, _KEPT_BYTES)
+            library.mallopt(_M_TRIM_THRESHOLD, _KEPT_BYTES)
 
 
 def _submit(

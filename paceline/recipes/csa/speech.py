@@ -133,12 +133,12 @@ class MaskedNormLayer(nn.Module):
         return activated_BCT
 
     def _normalise(self, frames_BCT: Tensor, counts_B: Tensor) -> Tensor:
-        """In fp32, as torch's own does."""
+        """In fp32, as torch's own does; what comes out is again of the type that went in."""
         mask_B1T = mask_of(counts_B, frames_BCT.shape[-1])[:, None]
-        frames_BCT, counts_B11 = frames_BCT.float(), counts_B[:, None, None]
+        dtype, frames_BCT, counts_B11 = frames_BCT.dtype, frames_BCT.float(), counts_B[:, None, None]
         means_BC1 = (frames_BCT * mask_B1T).sum(-1, keepdim=True) / counts_B11
         centred_BCT = (frames_BCT - means_BC1) * mask_B1T
         variances_BC1 = centred_BCT.square().sum(-1, keepdim=True) / counts_B11
         scales_BC1 = torch.rsqrt(variances_BC1 + self.layer_norm.eps) * self.layer_norm.weight[:, None]
         normalised_BCT: Tensor = centred_BCT * scales_BC1 + self.layer_norm.bias[:, None]
-        return normalised_BCT
+        return normalised_BCT.to(dtype)

@@ -115,3 +115,15 @@ def test_padding_is_counted_in_training_alone() -> None:
     model(batch)
     assert model.observe()["padding_share"] == pytest.approx(1 - sum(LENGTHS) / (5 * max(LENGTHS)))
     assert "padding_share" not in model.observe(), "since it was last asked"
+
+
+@pytest.mark.parametrize("kernel", ["sdpa", "eager"])
+def test_in_bf16_it_says_nearly_the_same(kernel: str) -> None:
+    model = build_aligner(kernel=kernel).eval()
+    batch = pad_batch(*pairs())
+    with torch.no_grad():
+        exact, _ = model(batch)
+        with torch.autocast("cpu", torch.bfloat16):
+            rounded, _ = model(batch)
+    assert rounded.dtype == torch.float32
+    assert (exact * rounded).sum(-1).min() > 0.99

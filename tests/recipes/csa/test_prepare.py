@@ -75,7 +75,7 @@ def test_what_was_damaged_is_found_by_decoding_and_made_again_alone(asked: Reque
     samples = [soundfile.info(path).frames for path in paths]
     flip(paths[0])
     paths[1].unlink()
-    paths[2].write_bytes(paths[3].read_bytes())  # sound, and another one's
+    write_tone(paths[2], samples[2] / 16000, hertz=999)  # sound, as long as before, and something else
     assert soundfile.info(paths[0]).frames == samples[0]
     again = go(asked)
     assert again.num_made == 3
@@ -156,10 +156,11 @@ def room_for(monkeypatch: pytest.MonkeyPatch, count: int, error: BaseException) 
     def limited(path: str, content: bytes, *, is_synced: bool = True) -> None:
         if len(written) == count:
             folder, _, name = path.rpartition("/")
+            Path(folder).mkdir(parents=True, exist_ok=True)
             Path(folder, f".{name}.99999").write_bytes(content[:100])
             raise error
-        written.append(path)
         write(path, content, is_synced=is_synced)
+        written.append(path)
 
     with monkeypatch.context() as patch:
         patch.setattr(prepare_work, "write_bytes", limited)
@@ -235,6 +236,14 @@ def test_what_was_trimmed_once_is_not_trimmed_again(asked: Request, tmp_path: Pa
         go(replace(second, trim=True, top_db=30.0))
     slower = go(replace(second, output=tmp_path / "third", rate=8000))
     assert [2 * entry.samples for entry in slower.manifest.entries] == [e.samples for e in first.manifest.entries]
+
+
+def test_silence_that_a_first_trimming_left_stays(asked: Request, tmp_path: Path) -> None:
+    go(asked)
+    for path in asked.output.rglob("*.flac"):
+        write_tone(path, silence=0.5)
+    passed = go(Request(asked.output, tmp_path / "second", trim=True, workers=1))
+    assert {entry.samples for entry in passed.manifest.entries} == {24000}
 
 
 def test_an_input_whose_preparation_has_not_ended_is_refused(

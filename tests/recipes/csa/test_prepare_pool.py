@@ -1,11 +1,12 @@
 from __future__ import annotations
 
 import os
+import signal
 
 import pytest
 
 from paceline.recipes.csa.prepare_pool import work_through
-from tests.recipes.csa.tasks import double, double_or_die, fill_up, loaded
+from tests.recipes.csa.tasks import double, double_or_die, fill_up, look_around
 
 pytestmark = pytest.mark.timeout(100)
 
@@ -17,11 +18,12 @@ def test_every_task_has_its_result(workers: int, count: int) -> None:
     assert results == {number: 2 * number for number in range(count)}
 
 
-def test_the_processes_are_others_and_have_no_torch() -> None:
-    results = dict(work_through(loaded, range(40), 2))
-    pids = {pid for pid, _ in results.values()}
+def test_the_processes_are_others_without_torch_and_deaf_to_ctrl_c() -> None:
+    seen = set(dict(work_through(look_around, range(40), 2)).values())
+    pids = {pid for pid, _, _ in seen}
     assert os.getpid() not in pids
-    assert not any(has_torch for _, has_torch in results.values())
+    assert seen == {(pid, False, False) for pid in pids}
+    assert signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, [])
     for pid in pids:
         with pytest.raises(ProcessLookupError):
             os.kill(pid, 0)
