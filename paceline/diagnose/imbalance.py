@@ -82,7 +82,7 @@ def judge_timing(tables: Mapping[int, Sequence[Row]], world_size: int) -> Imbala
     if not windows:
         missing = [rank for rank in range(world_size) if not tables.get(rank)]
         whose = "no window was timed by all ranks" if not missing else f"there are no times of rank {missing[0]}"
-        return Imbalance("unknown", f"{whose}; telemetry.timing_ranks=all has each rank write its own")
+        return Imbalance("unknown", whose)
     times = tuple(_sum_up_rank(rank, windows) for rank in sorted(tables))
     tells = bool(windows[0].waits_ms)
     how = "" if tells else "; by the time for data alone, because this strategy does not tell how long a rank waits"

@@ -46,6 +46,8 @@ def judge_ranks(run: Run, tables: Mapping[int, Sequence[Row]]) -> dict[str, Any]
     world_size = run.run.attempts[-1].world_size if run.run.attempts else 1
     found = judge_timing(tables, world_size)
     sentence = found.sentence
+    if found.verdict == "unknown":
+        sentence += "; telemetry.timing_ranks=all has each rank write its own"
     seen = _recall(run) if found.verdict in ("even", "open", "unknown") else []
     if seen:
         sentence += f"; the run's supervisor, who sees more of a CPU, said: {'; '.join(seen)}"

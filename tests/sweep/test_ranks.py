@@ -55,7 +55,9 @@ def test_one_rank_and_ranks_that_wrote_nothing(tmp_path: Path) -> None:
     alone = write_run(tmp_path / "a", {}, world_size=1)
     assert judge_ranks(alone, read_timing(alone, 0))["verdict"] == "alone"
     silent = write_run(tmp_path / "b", {}, world_size=2)
-    assert judge_ranks(silent, read_timing(silent, 0))["verdict"] == "unknown"
+    found = judge_ranks(silent, read_timing(silent, 0))
+    assert found["verdict"] == "unknown"
+    assert found["sentence"].startswith("there are no times of rank 0; telemetry.timing_ranks=all ")
     assert measure_spread({}) is None
 
 
