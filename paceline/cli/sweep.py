@@ -11,7 +11,12 @@ from paceline.cli.arguments import Debug
 
 
 def command(
-    plan: Annotated[str, typer.Argument(metavar="PLAN", help="A YAML file; docs/sweeps.md says what may be in it.")],
+    plan: Annotated[
+        str,
+        typer.Argument(
+            metavar="PLAN", help="A plan that ships, by name, or a YAML file; docs/sweeps.md says what may be in it."
+        ),
+    ],
     overrides: Annotated[
         list[str] | None,
         typer.Argument(metavar="KEY=VALUE", help="Keys of the plan, or settings that all cases share."),

@@ -56,7 +56,7 @@ def sweep(path: str, overrides: Sequence[str], out: Path | None, dry_run: bool, 
             journal.say(f"{len(matrix.cases)} cases, baseline: {matrix.baseline}")
             driver = Driver(whole, build_race(whole), ledger, journal, signals, slots, retry_failed=retry_failed)
             ending = driver.run()
-            return _conclude(whole, ending, journal, has_best=driver.best is not None, num_rivals=len(driver.rivals))
+            return _conclude(whole, ending, journal, driver)
         finally:
             journal.close()
 
@@ -85,7 +85,8 @@ def build_race(sweep: Sweep) -> Race:
     )
 
 
-def _conclude(sweep: Sweep, ending: Ending, journal: Journal, *, has_best: bool, num_rivals: int) -> int:
+def _conclude(sweep: Sweep, ending: Ending, journal: Journal, driver: Driver) -> int:
+    has_best, num_rivals = driver.best is not None, len(driver.rivals)
     summary = sweep.root / "summary.md"
     if summary.exists():
         journal.say(summary.read_text(encoding="utf-8"))
@@ -94,6 +95,8 @@ def _conclude(sweep: Sweep, ending: Ending, journal: Journal, *, has_best: bool,
     if has_best:
         front = f" (not decided: the front of {num_rivals + 1} cases that were not told apart)" if num_rivals else ""
         journal.say(f"best: paceline train {sweep.root / 'best.yaml'}{front}")
+    for line in driver.rank_verdicts:
+        journal.say(f"ranks: {line}")
     journal.say(f"sweep: {sweep.root}")
     if ending.state == "finished" and not has_best:
         return 4

@@ -104,10 +104,7 @@ class Collector:
             return []
         last_step = min(pulse.step for pulse in now.values())
         if not tells:
-            # Sharded models do not tell how long they wait: only the time for its data is surely a rank's own.
-            late = _above_others([phases["data"] for phases in spent.values()])
-            excess = dict(zip(now, _share(late, step_ms), strict=True))
-            return [Block(steps, last_step, step_ms, excess, own, {})]
+            return [build_window(steps, last_step, step_ms, spent, {})]
         blocks = []
         while len(self._rows) >= rows:
             blocks.append(_build_block(list(now), self._rows[:rows], rows * every, last_step, step_ms, own))
@@ -128,6 +125,23 @@ class Collector:
             self._rows += map(Row, waits, own)
         else:
             self._rows += [Row(of_step, ()) for of_step in waits]
+
+
+def build_window(
+    steps: int,
+    last_step: int,
+    step_ms: float,
+    spent_ms: Mapping[int, Mapping[str, float]],
+    waits_ms: Mapping[int, float],
+) -> Block:
+    """A block of which means per step are known: each rank's time in each phase, and its wait within backward."""
+    # Sharded models do not tell how long they wait: only the time for its data is surely a rank's own.
+    late = [-wait for wait in waits_ms.values()] if waits_ms else [phases["data"] for phases in spent_ms.values()]
+    excess = dict(zip(spent_ms, _compare([late], step_ms), strict=True))
+    own = {
+        rank: {**phases, "backward": phases["backward"] - waits_ms.get(rank, 0.0)} for rank, phases in spent_ms.items()
+    }
+    return Block(steps, last_step, step_ms, excess, own, dict(waits_ms))
 
 
 def _build_block(

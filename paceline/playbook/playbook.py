@@ -13,20 +13,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
 
-import paceline
 from paceline.config.nearest import nearest
 from paceline.config.overrides import parse_overrides
 from paceline.config.sections import RunConfig
+from paceline.config.shipped import find_shipped, list_shipped
 from paceline.config.source import Entry, Layer, read_layer, show
-from paceline.errors import ConfigError, Problem, UsageError
+from paceline.errors import ConfigError, PacelineError, Problem
 from paceline.playbook.kinds.check import Check
 from paceline.playbook.kinds.compare import Compare
 from paceline.playbook.kinds.export import Export
@@ -34,6 +34,7 @@ from paceline.playbook.kinds.preflight import Preflight
 from paceline.playbook.kinds.sweep import Sweep
 from paceline.playbook.kinds.train import Train
 from paceline.playbook.phase import Phase
+from paceline.recipes.job import load_job
 
 KINDS: dict[str, type[Phase]] = {
     "preflight": Preflight,
@@ -46,7 +47,7 @@ KINDS: dict[str, type[Phase]] = {
 _TOP = ("about", "config", "set", "phases")
 _BY_KEY = ("axes", "baseline", "set", "a", "b")
 """mappings whose keys are keys of a configuration, dots and all"""
-_SHIPPED = Path(paceline.__file__).parent / "configs" / "playbooks"
+_FOLDER = "playbooks"
 
 
 @dataclass(frozen=True)
@@ -103,13 +104,14 @@ class Playbook:
 
 def shipped_playbooks() -> list[str]:
     """Those that come with the package, by the name to type."""
-    return sorted(path.stem for path in _SHIPPED.glob("*.yaml"))
+    return list_shipped(_FOLDER)
 
 
 def load_playbook(target: str, overrides: Sequence[str] = ()) -> Playbook:
     """The playbook of that name or file; everything that is wrong in it is said at once."""
-    path, shown = _find(target)
-    written, typed = read_layer(path, shown), parse_overrides(overrides)
+    typed = parse_overrides(overrides)
+    path, shown = find_shipped(_FOLDER, "playbook", _suit(target, typed))
+    written = read_layer(path, shown)
     problems = [*written.problems, *typed.problems]
     top, raw, order = _sort_written(written, problems)
     config_keys, own = _sort_typed(typed, raw, top, order, problems)
@@ -132,16 +134,15 @@ def load_playbook(target: str, overrides: Sequence[str] = ()) -> Playbook:
     return Playbook(path.stem, shown, str(about), config.value, fixed, phases, origins, config_keys, own)
 
 
-def _find(target: str) -> tuple[Path, str]:
-    if target in shipped_playbooks():
-        return _SHIPPED / f"{target}.yaml", f"configs/playbooks/{target}.yaml"
-    path = Path(target)
-    if path.is_file():
-        return path, target
-    names = shipped_playbooks()
-    close = nearest(target, [*names, *(str(p) for p in path.parent.glob("*.y*ml"))])
-    do = f"use {close}" if close else f"name one of {', '.join(names)}, or a YAML file"
-    raise UsageError(f"there is no playbook {target!r}", target, do)
+def _suit(target: str, typed: Layer) -> str:
+    """A recipe may have one of its own: `throughput` with config=csa is csa-throughput, because its axes are others."""
+    config, names = typed.entries.get("config"), shipped_playbooks()
+    if target not in names or config is None or not any(name.endswith(f"-{target}") for name in names):
+        return target
+    with contextlib.suppress(PacelineError):  # what is wrong with it is said with everything else
+        own = f"{load_job(str(config.value), environ={}).recipe.name}-{target}"
+        return own if own in names else target
+    return target
 
 
 Raw = dict[str, Entry]

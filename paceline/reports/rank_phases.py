@@ -1,23 +1,20 @@
-"""Where the time of each rank goes, and whether one of them holds the others up: from timing/, where a run wrote it.
+"""Where the time of each rank goes: from timing/, where a run wrote it.
 
-All ranks take equally long over a step, so that tells nothing; the slow one waits least. How certain that is, against the run's own noise,
-is `paceline diagnose`'s business.
+All ranks take equally long over a step, so that tells nothing; the slow one waits least. Whether that is more than noise is
+`paceline diagnose`'s business, or that of a sweep with a rank table.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from statistics import median
+from collections.abc import Iterator, Sequence
 
-from paceline.reports.amounts import UNKNOWN, count, figure
-from paceline.reports.page import Note, Part, Table
+from paceline.reports.amounts import count, figure
+from paceline.reports.page import Part, Table
 from paceline.reports.run_facts import RunFacts
 from paceline.telemetry.numbers import is_finite
 from paceline.telemetry.reader import Row
 
 _COLUMNS = ("step_ms", "data_ms", "forward_ms", "backward_ms", "optimizer_ms", "wait_ms")
-_LEAST_EXCESS = 0.04
-"""of a step: whoever is less behind than that holds nobody up"""
 
 
 def rank_phases(facts: RunFacts) -> Iterator[Part]:
@@ -32,7 +29,6 @@ def rank_phases(facts: RunFacts) -> Iterator[Part]:
     names = [name.replace("_ms", " ms") for name in _COLUMNS]
     caption = "means per step, from timing/; wait: how long its gradients waited for those of the others"
     yield Table(("rank", *names), rows, frozenset({"rank", *names}), caption=caption)
-    yield Note(judge(times))
 
 
 def _means(rows: Sequence[Row]) -> dict[str, float]:
@@ -43,19 +39,3 @@ def _means(rows: Sequence[Row]) -> dict[str, float]:
         if known:
             found[name] = sum(steps * value for steps, value in known) / sum(steps for steps, _ in known)
     return found
-
-
-def judge(times: Mapping[int, Mapping[str, float]]) -> str:
-    """Who holds the others up, in a sentence."""
-    waits = {rank: means["wait_ms"] for rank, means in times.items() if "wait_ms" in means}
-    if len(waits) < len(times):
-        return "How long each rank waited for the others is not known: this strategy does not tell."
-    slowest = min(waits, key=lambda rank: waits[rank])
-    others = median(wait for rank, wait in waits.items() if rank != slowest)
-    step_ms = median(means["step_ms"] for means in times.values())
-    excess_ms = others - waits[slowest]
-    share = f"{excess_ms / step_ms:.1%} of a step" if step_ms else UNKNOWN
-    told = f"rank {slowest} waits {waits[slowest]:.1f} ms in a step, the others {others:.1f} ms: it is {excess_ms:.1f} ms behind, {share}"
-    if excess_ms < _LEAST_EXCESS * step_ms:
-        return f"Balanced: no rank holds the others up ({told})."
-    return f"Imbalanced: {told}. `paceline diagnose` says whether that is more than noise, and what to do."

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import paceline
 from paceline.config.source import show
-from paceline.reports import sweep_tables
+from paceline.reports import sweep_ranks, sweep_tables
 from paceline.reports.amounts import counted, duration, figure, moment, text
 from paceline.reports.lettering import plain
 from paceline.reports.page import Charts, Note, Page, Part, Section, Tone
@@ -35,6 +35,7 @@ def build_sweep_page(facts: SweepFacts, beside: Path) -> Page:
     parts = {
         "Result": list(_result(facts)),
         "Ranking": list(_ranking(facts)),
+        "Ranks": list(sweep_ranks.ranks(facts)) if facts.part("plan").get("rank_table") else [],
         "Heat maps": list(_heat_maps(facts)),
         "Losses": list(_losses(facts)),
         "Race" if facts.part("plan").get("racing") is not False else "Trials over time": list(_race(facts)),

@@ -28,6 +28,7 @@ from paceline.sweep.measured import Measured, from_record
 from paceline.sweep.orders import Orders
 from paceline.sweep.outcome import Ending, Sweep
 from paceline.sweep.race import Race
+from paceline.sweep.ranks import has_rank_table, say_verdicts
 from paceline.sweep.results import read_trial
 from paceline.sweep.running import Running, describe_ordinal, describe_progress, describe_result
 from paceline.sweep.scoreboard import Scoreboard
@@ -71,6 +72,8 @@ class Driver:
         """the case that won or leads, as was last written"""
         self.rivals: list[str] = []
         """that were not told apart from it, when it was over"""
+        self.rank_verdicts: list[str] = []
+        """of each trial that counts, where the plan asks for them"""
 
     def run(self) -> Ending:
         """Until the race is decided, or somebody wants it to end."""
@@ -245,6 +248,7 @@ class Driver:
     def _write(self, ending: Ending) -> None:
         described = self._scores.describe(self._sweep, self._ledger.rows(), ending)
         self.best, self.rivals = described["best"], described["rivals"]
+        self.rank_verdicts = say_verdicts(described) if has_rank_table(described) else []
         write_outputs(self._sweep, described)
 
     def _end_all(self) -> None:

@@ -50,6 +50,8 @@ class Measured:
     window_step_ms: tuple[float, ...] = ()
     losses: tuple[tuple[int, float], ...] = ()
     world_size: int | None = None
+    ranks: dict[str, Any] | None = None
+    """what its ranks did, and the verdict on them; None: not known of a script, or by the version that ran it"""
     choices: dict[str, dict[str, Any]] = field(default_factory=dict)
     """key -> {"requested", "effective", "reason"} of what was chosen for it"""
     tail: tuple[str, ...] = ()

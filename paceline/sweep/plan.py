@@ -21,6 +21,7 @@ from paceline.config.loading import DEFAULT, resolve
 from paceline.config.nearest import nearest
 from paceline.config.overrides import parse_overrides
 from paceline.config.sections import Bool, Section, key
+from paceline.config.shipped import find_shipped, list_shipped
 from paceline.config.source import Entry, Layer, read_layer, show
 from paceline.errors import ConfigError, Problem
 from paceline.recipes.command.words import config_key
@@ -30,7 +31,7 @@ COMMAND = "command"
 THROUGHPUT = "throughput"
 STEP_TIME = "step_ms_p50"
 """Iteration time as an objective: for plans with one batch size."""
-
+_FOLDER = "plans"
 
 _DECIDED = {
     "train.max_steps": "`steps` says how long a trial is",
@@ -75,6 +76,7 @@ class PlanConfig(Section):
     stop_grace_s: float = key(10, "Seconds that a trial has to end itself when asked, before it is killed.", gt=0)
     stop_on_error: Bool = key(False, "End the sweep at the first trial that fails.")
     slots: int = key(1, "Trials side by side, each with its share of the GPUs or cores.", ge=1)
+    rank_table: Bool = key(False, "End with the phases of every rank, and a verdict on who slows the others down.")
     window: int = key(50, "Steps of a window within a trial.", ge=1)
     progress_s: float = key(30, "Seconds between two lines about a running trial.", gt=0)
     tail_lines: int = key(80, "Last lines of launcher and guilty rank that a failed trial shows.", ge=0)
@@ -88,16 +90,23 @@ class Plan:
     origins: dict[str, str]
     """of each key, and of each entry of a mapping: `axes.parallel.bucket_mb` -> plan.yaml:3"""
     path: Path
+    shown: str
+    """the file, as messages name it"""
 
     def origin(self, *names: str) -> str:
         """Where the first of these names was said."""
-        return next((self.origins[name] for name in names if name in self.origins), str(self.path))
+        return next((self.origins[name] for name in names if name in self.origins), self.shown)
+
+
+def shipped_plans() -> list[str]:
+    """Those that come with the package, by the name to type."""
+    return list_shipped(_FOLDER)
 
 
 def load_plan(path: str | Path, overrides: Sequence[str] = ()) -> Plan:
-    """The plan in that file, with what was typed; everything wrong with it by itself is said at once."""
-    path = Path(path)
-    base = read_layer(path, str(path))
+    """The plan of that name or file, with what was typed; everything wrong with it by itself is said at once."""
+    file, shown = find_shipped(_FOLDER, "plan", str(path))
+    base = read_layer(file, shown)
     keys = describe(PlanConfig)
     words = [text if _word(text) in keys else f"set.{text}" for text in overrides]
     typed = parse_overrides(words)
@@ -111,7 +120,7 @@ def load_plan(path: str | Path, overrides: Sequence[str] = ()) -> Plan:
     layer = Layer({**base.entries, **typed.entries}, [*base.problems, *typed.problems])
     resolved = resolve(PlanConfig, layer, problems=[*_unknown(layer), *_empty_axes(layer)])
     origins = resolved.origins | {name: entry.origin for name, entry in layer.entries.items()}
-    plan = Plan(resolved.config, origins, path)
+    plan = Plan(resolved.config, origins, file, shown)
     problems = [*_check(plan)]
     if problems:
         raise ConfigError(problems=problems)
@@ -169,6 +178,9 @@ def _check(plan: Plan) -> list[Problem]:
     if config.direction is not None and config.objective in (THROUGHPUT, STEP_TIME):
         what = f"direction={config.direction} has no meaning for objective={config.objective}"
         problems.append(Problem(what, plan.origin("direction"), "remove it"))
+    if config.rank_table and config.recipe == COMMAND:
+        what = "rank_table has no meaning for recipe=command: a script does not tell what its ranks do"
+        problems.append(Problem(what, plan.origin("rank_table"), "remove it"))
     for name in ("search_trials", "finalists"):
         if config.search is None and plan.origins[name] != DEFAULT:
             what = f"{name} has no meaning without a search"

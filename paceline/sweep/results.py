@@ -7,10 +7,8 @@ A trial that failed has numbers as far as it got.
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import math
-import statistics
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -19,6 +17,7 @@ from paceline.errors import PacelineError
 from paceline.sweep.measured import Measured
 from paceline.sweep.pace import Counted, TrialSpan, find_counted, measure_pace
 from paceline.sweep.plan import COMMAND
+from paceline.sweep.ranks import judge_ranks, measure_spread, read_timing
 from paceline.telemetry.numbers import is_finite
 from paceline.telemetry.reader import Row, Run, read_run
 from paceline.telemetry.tables import NOT_METRICS
@@ -57,6 +56,7 @@ def read_trial(
     status, why = _status(run, rows, counted, span)
     if verdict is not None:
         status, why = verdict, reason or why
+    tables = read_timing(run, span.warmup_steps)
     measured: dict[str, Any] = {
         "last_step": _last_step(run, rows),
         "final_loss": _finite(rows[-1].get("loss")) if rows else None,
@@ -65,7 +65,8 @@ def read_trial(
         "metrics": _last_evaluation(run),
         "world_size": run.run.attempts[-1].world_size if run.run.attempts else None,
         "choices": _choices(run),
-        "rank_spread_ms": _rank_spread(run, span.warmup_steps),
+        "rank_spread_ms": measure_spread(tables),
+        "ranks": judge_ranks(run, tables) if run.run.recipe != COMMAND else None,
         "memory_gib": max((row["memory_gib"] for row in rows if is_finite(row.get("memory_gib"))), default=None),
     }
     if counted is not None:
@@ -153,18 +154,6 @@ def _last_evaluation(run: Run) -> dict[str, float]:
 def _choices(run: Run) -> dict[str, dict[str, Any]]:
     fields = ("requested", "effective", "reason")
     return {str(event["about"]): {name: event.get(name) for name in fields} for event in run.events_of("choice")}
-
-
-def _rank_spread(run: Run, warmup_steps: int) -> float | None:
-    """How much longer the rank that waits most waits than the one that waits least: the slow one waits least."""
-    waits = []
-    world_size = run.run.attempts[-1].world_size if run.run.attempts else 1
-    for rank in range(world_size if world_size > 1 else 0):
-        with contextlib.suppress(OSError):
-            rows = [row for row in run.timing(rank) if row["step"] > warmup_steps and is_finite(row.get("wait_ms"))]
-            if rows:
-                waits.append(statistics.fmean(row["wait_ms"] for row in rows))
-    return max(waits) - min(waits) if len(waits) > 1 else None
 
 
 def _finite(value: Any) -> float | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from paceline.sweep.ranks import TIMES, compared_trials, has_rank_table
 from paceline.sweep.sentence import show_amount
 
 
@@ -27,6 +28,7 @@ def render_summary(described: Mapping[str, Any]) -> str:
         cells += [str(case["num_ok"]), str(case["num_failed"])]
         cells += [show_amount(case[key]) for key in ("step_ms_p50", "memory_gib", "final_loss")]
         lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
+    lines += _ranks(described) if has_rank_table(described) else []
     failures = [(case["name"], text) for case in described["cases"] for text in case["failures"]]
     if failures:
         lines += ["", "## What failed", "", *(f"- {name}: {' '.join(text.split())}" for name, text in failures)]
@@ -40,3 +42,20 @@ def render_summary(described: Mapping[str, Any]) -> str:
     if described["best"] is not None:
         lines += ["", "## Go on", "", "    paceline train best.yaml"]
     return "\n".join(lines) + "\n"
+
+
+def _ranks(described: Mapping[str, Any]) -> list[str]:
+    """A table per trial, and the verdict under it."""
+    lines = ["", "## Ranks", "", "Medians in ms per step; backward is a rank's own, without its wait for the others."]
+    trials = compared_trials(described)
+    for trial in trials:
+        ranks = trial["ranks"]
+        lines += ["", f"### {trial['case']}, round {trial['round']}"]
+        if ranks["table"]:
+            head = ["rank", *(name.removesuffix("_ms").replace("step", "whole step") for name in TIMES), "slower by"]
+            lines += ["", "| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
+        for each in ranks["table"]:
+            cells = [str(each["rank"]), *(show_amount(each[name]) for name in TIMES), f"{each['excess']:+.1%}"]
+            lines.append("| " + " | ".join(cells) + " |")
+        lines += ["", f"Verdict: {ranks['sentence']}."]
+    return lines if trials else [*lines, "", "No trial has told what its ranks did."]

@@ -2,6 +2,7 @@
 
 run_manifest.tsv      every trial: status, exit code, duration, last step, precision and attention as requested and as they were
 per_run_metrics.csv   every trial that counts, with its numbers
+ranks.csv             every rank of those trials, with its phases, where the plan asks for it
 group_summary.csv     every case; ranked_groups.csv: the same, the best first; best_config.json, best.yaml: the best one
 """
 
@@ -22,6 +23,7 @@ from paceline.config.source import show
 from paceline.files import finite, storage_errors, write_json, write_text
 from paceline.sweep.outcome import Sweep
 from paceline.sweep.plan import COMMAND, Plan
+from paceline.sweep.ranks import has_rank_table, rank_rows
 from paceline.sweep.summary import render_summary
 
 Described = Mapping[str, Any]
@@ -39,6 +41,8 @@ def write_outputs(sweep: Sweep, described: Described) -> None:
         summary = [{key: value for key, value in group.items() if key != "rank"} for group in groups]
         write_text(root / "group_summary.csv", _table(sorted(summary, key=lambda group: str(group["group"]))))
         write_text(root / "ranked_groups.csv", _table(groups))
+        if has_rank_table(described):
+            write_text(root / "ranks.csv", _table(rank_rows(described)))
         _write_best(sweep, described)
         write_text(root / "summary.md", render_summary(described))
         write_text(root / "sweep.json", json.dumps(finite(described), indent=1, default=str) + "\n")

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from paceline.cli.main import run_command
 from paceline.config.contradictions import Facts
 from paceline.playbook.playbook import load_playbook
 from paceline.playbook.preview import check_play, describe_play
@@ -15,6 +16,8 @@ from paceline.playbook.selection import select
 from paceline.playbook.stage import Stage
 from paceline.recipes.job import load_job
 from paceline.recipes.registry import BUILT_IN, find_recipe
+from paceline.sweep.matrix import build_matrix
+from paceline.sweep.plan import load_plan
 from paceline.triage.changes import plan_change
 from paceline.triage.ladder import load_ladder
 from paceline.triage.subject import find_subject
@@ -23,6 +26,7 @@ from tests.architecture.rooms import PACKAGE, ROOT
 FILES = sorted(path for path in (PACKAGE / "configs").rglob("*") if path.is_file())
 CONFIGS = [path for path in FILES if path.parent.name == "configs"]
 PLAYBOOKS = [path for path in FILES if path.parent.name == "playbooks"]
+PLANS = [path for path in FILES if path.parent.name == "plans"]
 GENERATED = {
     "sasrec": ["data.path=null"],
     "nsa": ["data.path=null", "data.source=text"],
@@ -55,6 +59,23 @@ def test_a_shipped_playbook_could_be_played(path: Path, tmp_path: Path) -> None:
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.parametrize("num_ranks", [1, 2, 4])
+@pytest.mark.parametrize("path", PLANS, ids=lambda path: path.name)
+def test_a_shipped_plan_could_be_run(
+    path: Path, num_ranks: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """On what needs no data: everything else is the plan's own."""
+    monkeypatch.chdir(tmp_path)
+    here = ["data.source=generated", "launch.gpus=[]", f"launch.nproc={num_ranks}"]
+    assert run_command(["sweep", path.stem, "--dry-run", *here]) == 0
+    plan = load_plan(path.stem, here)
+    shown = capsys.readouterr().out
+    cases = build_matrix(plan).cases
+    assert f"{len(cases)} cases" in shown
+    assert {case.placement.world_size for case in cases} == {num_ranks}
+    assert list(tmp_path.iterdir()) == []
+
+
 @pytest.mark.parametrize("path", LADDERS, ids=lambda path: path.name)
 def test_a_shipped_ladder_has_keys_that_a_recipe_has(path: Path) -> None:
     ladder = load_ladder(path.stem)
@@ -65,7 +86,7 @@ def test_a_shipped_ladder_has_keys_that_a_recipe_has(path: Path) -> None:
 
 
 def test_nothing_else_lies_there() -> None:
-    assert [path for path in FILES if path not in (*CONFIGS, *PLAYBOOKS, *LADDERS)] == []
+    assert [path for path in FILES if path not in (*CONFIGS, *PLAYBOOKS, *PLANS, *LADDERS)] == []
 
 
 @pytest.mark.parametrize("name", sorted(name for name in BUILT_IN if find_recipe(name).foreign is None))

@@ -98,7 +98,9 @@ def check_line(line: str) -> None:
         if given["command"] in ("train", "explain") and not given["target"].endswith("/best.yaml"):
             load_job(given["target"], given["overrides"] or [], launch_flags(given["nproc"], given["gpus"]), environ={})
         if given["command"] == "sweep":
-            build_matrix(load_plan(given["plan"], given["overrides"] or []))
+            # Which GPUs there are here is not the document's business.
+            typed = ["launch.gpus=[]" if word.startswith("launch.gpus=") else word for word in given["overrides"] or []]
+            build_matrix(load_plan(given["plan"], typed))
         if given["command"] == "play":
             playbook = load_playbook(given["playbook"], [*(given["overrides"] or []), "launch.gpus=[]"])
             selection = select(playbook, given["phases"], given["start"])
@@ -278,5 +280,7 @@ def test_the_shown_yaml_is_yaml(place: Path) -> None:
     assert load_ladder(str(place / "ladder.yaml")).config.symptom == "deadlock"
     (place / "train.py").touch()  # the script of mine-plan.yaml: somebody else's
     found = {name: content["recipe"] for name, content in shown.items()}
-    assert found == {"mine.yaml": "sasrec", "buckets.yaml": "sasrec", "mine-plan.yaml": "command"}
+    plans = {"buckets.yaml": "sasrec", "ranks.yaml": "sasrec", "mine-plan.yaml": "command"}
+    assert found == {"mine.yaml": "sasrec"} | plans
+    assert load_plan(place / "ranks.yaml", ["launch.gpus=[]"]).config.rank_table
     assert len(build_matrix(load_plan(place / "mine-plan.yaml")).cases) == 3

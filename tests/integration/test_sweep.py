@@ -85,6 +85,30 @@ def test_a_metric_is_compared_at_equal_samples(tmp_path: Path, monkeypatch: pyte
     assert len(set(metrics)) > 1
 
 
+def test_the_ranks_of_every_case_are_compared_and_the_slow_one_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    fault = {"kind": "slow", "place": "forward", "rank": 1, "step": 5, "share": 4.0, "log": str(tmp_path / "fault")}
+    monkeypatch.setenv("FAULT", json.dumps(fault))
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT), str(ROOT / "paceline/bench/faults/injected")]))
+    plan = "axes: {launch.nproc: [1, 3]}\nsteps: 140\nwarmup_steps: 20\nwindow: 20\nrepeats: 1\nracing: false\nrank_table: true\n"
+    write_plan(tmp_path / "plan.yaml", plan)
+    assert run_command(["sweep", "plan.yaml", "--out", "s", "loss_tolerance=null"]) == 0
+    ranks = {trial["case"]: trial["ranks"] for trial in read(Path("s"))["trials"]}
+    assert ranks["nproc=1"]["sentence"] == "one rank: there is nothing to compare"
+    found = ranks["nproc=3"]
+    assert (found["verdict"], [each["rank"] for each in found["slow"]]) == ("slow", [1]), found["sentence"]
+    assert found["slow"][0]["phase"] == "forward"
+    assert [each["rank"] for each in found["table"]] == [0, 1, 2]
+    assert found["table"][1]["forward_ms"] > 2 * found["table"][0]["forward_ms"]
+    assert found["table"][1]["wait_ms"] < found["table"][0]["wait_ms"]
+    said = Path("s/driver.log").read_text().splitlines()[-3:]
+    assert any(line.endswith(found["sentence"]) and "ranks: nproc=3, round 1: " in line for line in said), said
+    for name in ("summary.md", "report.md", "report.html", "ranks.csv"):
+        assert "rank 1 makes a step" in (Path("s") / name).read_text()
+
+
 def test_a_script_that_has_never_heard_of_us(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The example as its README tells it, shorter: swept, launched and reported."""
     monkeypatch.chdir(ROOT)

@@ -27,10 +27,22 @@ def test_what_ships_loads(name: str) -> None:
 
 
 def test_there_is_what_was_promised() -> None:
-    assert shipped_playbooks() == ["csa-rank-diagnosis", "csa-sweep", "csa-throughput", "p0-p3", "throughput"]
+    assert shipped_playbooks() == ["csa-throughput", "p0-p3", "throughput"]
     with pytest.raises(UsageError, match="there is no playbook 'p0p3'") as caught:
         load_playbook("p0p3")
-    assert caught.value.problems[0].do == "use p0-p3"
+    assert caught.value.problems[0].do == "use p0-p3, or another of csa-throughput, p0-p3, throughput, or a YAML file"
+
+
+def test_a_recipe_with_a_playbook_of_its_own_is_given_that(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("mine.yaml").write_text("recipe: csa\n")
+    for config in ("csa", "csa-librispeech", "mine.yaml"):
+        book = load_playbook("throughput", [f"config={config}"])
+        assert (book.name, book.config) == ("csa-throughput", config)
+    assert load_playbook("throughput").name == "throughput"
+    assert load_playbook("throughput", ["config=sasrec-ml-1m"]).name == "throughput"
+    assert load_playbook("throughput", ["config=nowhere.yaml"]).name == "throughput", "what is wrong is said later"
+    assert load_playbook("p0-p3", ["config=csa"]).name == "p0-p3"
 
 
 def test_all_that_is_wrong_is_said_at_once_with_the_nearest_name(written: Written) -> None:

@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from paceline.config.arithmetic import plan_batches
 from paceline.errors import ConfigError, PacelineError
 from paceline.sweep.matrix import Matrix, build_matrix
-from paceline.sweep.plan import load_plan
+from paceline.sweep.plan import load_plan, shipped_plans
 
 
 @pytest.fixture(autouse=True)
@@ -190,3 +191,43 @@ def test_a_script_that_cannot_run_is_refused(tmp_path: Path, old: str, new: str,
     with pytest.raises(PacelineError) as caught:
         matrix(tmp_path, SCRIPT.replace(old, new))
     assert says in caught.value.render()
+
+
+def test_the_plans_that_ship_are_found_by_name_and_changed_by_what_is_typed() -> None:
+    assert shipped_plans() == ["csa-rank-diagnosis", "csa-sweep"]
+    plan = load_plan("csa-sweep", ["repeats=1", "launch.gpus=[]", "launch.nproc=2"])
+    axes = {name.rpartition(".")[2]: values for name, values in plan.config.axes.items()}
+    assert axes == {
+        "zero_stage": [0, 1],
+        "micro_batch": [128, 160, 192],
+        "num_workers": [4, 6, 8],
+        "prefetch": [2, 4],
+    }
+    assert (plan.config.repeats, plan.config.steps, plan.config.trial_timeout_s) == (1, 1000, 2400)
+    assert (plan.config.progress_s, plan.config.tail_lines) == (30, 80)
+    assert plan.origins["steps"].startswith("configs/plans/csa-sweep.yaml:")
+    assert len(build_matrix(plan).cases) == 36
+
+
+@pytest.mark.parametrize("world_size", [1, 2])
+def test_its_micro_batches_are_three_different_ones(world_size: int) -> None:
+    cases = build_matrix(load_plan("csa-sweep", ["launch.gpus=[]", f"launch.nproc={world_size}"])).cases
+    found = {}
+    for case in cases:
+        train = case.job.config.train
+        plan = plan_batches(train.global_batch, train.micro_batch, train.accumulate, world_size)
+        found[train.micro_batch] = plan.largest_micro_batch
+    assert found == ({128: 128, 160: 144, 192: 192} if world_size == 1 else {128: 116, 160: 144, 192: 192})
+    stages = {case.job.config.parallel.zero_stage for case in cases}
+    assert stages == ({0} if world_size == 1 else {0, 1}), "there is nothing to shard on one rank"
+
+
+def test_the_ranks_of_a_diagnosis_have_what_was_asked_for() -> None:
+    for world_size in (1, 2, 4):
+        plan = load_plan("csa-rank-diagnosis", ["launch.gpus=[]", f"launch.nproc={world_size}"])
+        config = build_matrix(plan).cases[-1].job.config
+        batches = plan_batches(config.train.global_batch, config.train.micro_batch, None, world_size)
+        assert batches.largest_micro_batch == 160
+        assert (config.data.num_workers, config.data.prefetch) == (6, 4)
+        assert (config.telemetry.sync_timing, config.telemetry.timing_ranks) == (True, "all")
+        assert (plan.config.rank_table, plan.config.repeats, plan.config.steps) == (True, 1, 1000)
