@@ -12,9 +12,18 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from paceline.errors import ConfigError
+from paceline.errors import ConfigError, UsageError
 
 Loaded = TypeVar("Loaded")
+
+
+def check_transformers() -> None:
+    """UsageError where the package is not installed."""
+    try:
+        import transformers  # noqa: F401
+    except ImportError as error:
+        what = f"the encoders are built with the package transformers, and it cannot be imported ({error})"
+        raise UsageError(what, "this Python's packages", "pip install 'paceline[speech]'") from None
 
 
 def read_config(name: str, key: str, kinds: Sequence[str]) -> Any:

@@ -18,6 +18,7 @@ from paceline.recipes.csa.metrics import METRICS, chance, measure
 from paceline.recipes.csa.model import Aligner
 from paceline.recipes.csa.samples import MeasuredSamples, SpeechSamples
 from paceline.recipes.csa.speech import build_speech, count_frames, receptive_field, speech_config
+from paceline.recipes.csa.stored import check_transformers
 from paceline.recipes.csa.text import build_text, build_tokenizer, text_config
 from paceline.recipes.csa.utterances import Utterances, load_utterances
 from paceline.workload import AttentionCall, Embedded, Objective, Setting, Workload
@@ -33,6 +34,7 @@ class CsaWorkload(Workload):
     unit = "audio seconds"
 
     def __init__(self, config: CsaConfig) -> None:
+        check_transformers()
         self._config = config
         data, model, pairs = config.data, config.model, config.evaluate.train_pairs
         self._speech = speech_config(model.speech, model.dropout)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
 import torch
 from transformers import BertConfig, BertModel, BertTokenizerFast, GPT2Config, Wav2Vec2Config, Wav2Vec2ForPreTraining
 
-from paceline.errors import ConfigError
+from paceline.errors import ConfigError, UsageError
 from paceline.recipes.csa.speech import build_speech, receptive_field, speech_config
+from paceline.recipes.csa.stored import check_transformers
 from paceline.recipes.csa.text import build_text, build_tokenizer, text_config
 
 SIZES = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
@@ -98,3 +100,10 @@ def test_a_tokenizer_that_knows_more_than_the_encoder(text_path: Path) -> None:
     BertModel(BertConfig(**SIZES, vocab_size=5)).save_pretrained(text_path)
     with pytest.raises(ConfigError, match="the tokenizer has 8 tokens, and the encoder beside it embeds 5"):
         build_tokenizer(str(text_path))
+
+
+def test_without_transformers_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "transformers", None)
+    with pytest.raises(UsageError) as caught:
+        check_transformers()
+    assert caught.value.problems[0].do == "pip install 'paceline[speech]'"
