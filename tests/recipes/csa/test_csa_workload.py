@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from paceline.engine.promise import write_promise
 from paceline.recipes.csa.flops import count_flops, layer_flops, speech_flops
 from paceline.recipes.csa.speech import count_frames, speech_config
 from paceline.recipes.csa.text import text_config
@@ -63,6 +64,20 @@ def test_the_largest_attention_of_each_encoder() -> None:
     assert [call.rows for call in evaluated] == [4, 4]
     assert tuple(speech.kernels) == ("eager", "sdpa")
     assert "transformers" in speech.why
+    assert [call.name for call in (speech, text, *evaluated)] == ["speech", "text"] * 2
+    told = write_promise(zip((speech, text), ("efficient", "flash"), strict=True))
+    assert told == "speech efficient, text flash", "neither hides the other"
+
+
+def test_attention_has_the_dropout_of_its_encoder() -> None:
+    def dropouts(*overrides: str) -> list[tuple[str, str, float]]:
+        calls = build("model.dropout=0.2", *overrides).attention_calls("cpu", 8, 4)
+        return [(call.phase, call.name, call.dropout) for call in calls]
+
+    evaluated = [("evaluation", "speech", 0.0), ("evaluation", "text", 0.0)]
+    assert dropouts() == [("training", "speech", 0.2), ("training", "text", 0.2), *evaluated]
+    frozen = dropouts("model.freeze_text=true")
+    assert frozen == [("training", "speech", 0.2), ("training", "text", 0.0), *evaluated]
 
 
 def test_attention_by_both_kernels_is_the_same() -> None:
