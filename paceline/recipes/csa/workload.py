@@ -72,11 +72,6 @@ class CsaWorkload(Workload):
         """Summed over all pairs of the step; each weighs 1."""
         return contrast(rows, shared)
 
-    def loss(self, model: torch.nn.Module, batch: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
-        """Of a batch as if it were the whole step; the engine asks for both parts of it apart."""
-        embedded = self.embed(model, batch)
-        return self.contrast(embedded.rows, embedded.shared)
-
     def attention_calls(self, device_type: str, micro_batch: int, block: int) -> Sequence[AttentionCall]:
         """Of each encoder one, for the longest rows there are; all its layers have the same. A frozen one has no dropout."""
         rows = {"training": (min(micro_batch, len(self._train)), self._train)}

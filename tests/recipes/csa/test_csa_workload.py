@@ -11,7 +11,7 @@ from paceline.recipes.csa.flops import count_flops, layer_flops, speech_flops
 from paceline.recipes.csa.speech import count_frames, speech_config
 from paceline.recipes.csa.text import text_config
 from paceline.workload import Attends, Contrasts, Draw, Measured, check_workload
-from tests.recipes.csa.aligners import build, build_model
+from tests.recipes.csa.aligners import build, build_model, whole_loss
 
 
 def test_it_is_what_the_engine_asks_for() -> None:
@@ -28,7 +28,7 @@ def test_one_batch_embedded_in_parts_is_the_same_loss() -> None:
     model = build_model(workload)
     samples, draw = workload.train_set(), Draw(0, 0)
     ids = [3, 0, 7, 11, 5, 9]
-    total, weight = workload.loss(model, samples.fetch(ids, draw))
+    total, weight = whole_loss(workload, model, samples.fetch(ids, draw))
     parts = [workload.embed(model, samples.fetch(part, draw)) for part in (ids[:1], ids[1:4], ids[4:])]
     found, _ = workload.contrast(torch.cat([part.rows for part in parts]), parts[0].shared)
     assert weight == len(ids)
@@ -119,7 +119,7 @@ def test_details_and_flops_of_a_step() -> None:
 def test_a_tenth_of_a_second_is_heard() -> None:
     workload = build("data.min_seconds=0.01", "data.max_seconds=0.1")
     model = build_model(workload)
-    loss, _ = workload.loss(model, workload.train_set().fetch(range(6), Draw(0, 0)))
+    loss, _ = whole_loss(workload, model, workload.train_set().fetch(range(6), Draw(0, 0)))
     loss.backward()
     assert torch.isfinite(loss)
     assert all(torch.isfinite(p.grad).all() for p in model.parameters())
