@@ -36,7 +36,8 @@ class Aligner(nn.Module):
 
     def forward(self, batch: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
         """(B, 2, D) speech and text of each pair, and the scale's logarithm, capped."""
-        if self.training:
+        # Once for each batch: the first pass of two has no gradient.
+        if self.training and torch.is_grad_enabled():
             self._count(batch)
         rows_B2D = torch.stack((self.embed_speech(batch), self.embed_text(batch)), 1)
         return rows_B2D, cap(self.log_scale)

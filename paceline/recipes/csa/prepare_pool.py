@@ -25,7 +25,8 @@ _CHUNK = 8
 _IN_FLIGHT = 2
 """chunks for each process: one that is worked at, one that waits"""
 
-_KEPT_BYTES = 2**26
+_KEPT_BYTES = 2**25
+"""the most that glibc takes for both before 2.35: what it refuses of one would leave the other to make things worse"""
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 
 TaskT = TypeVar("TaskT")
@@ -48,8 +49,9 @@ def work_through(
         try:
             while left or running:
                 while left and len(running) < _IN_FLIGHT * workers:
-                    chunk = left.popleft()
-                    running[_submit(pool, workers, do, chunk)] = chunk
+                    # Taken off when it has been handed over: where the pool is found broken here, it is still to be done.
+                    running[_submit(pool, workers, do, left[0])] = left[0]
+                    left.popleft()
                 for future in wait(running, return_when=FIRST_COMPLETED).done:
                     results = future.result()
                     yield from zip(running.pop(future), results, strict=True)

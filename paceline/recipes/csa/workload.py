@@ -74,24 +74,32 @@ class CsaWorkload(Workload):
         """Summed over all pairs of the step; each weighs 1."""
         return contrast(rows, shared)
 
-    def loss(self, model: torch.nn.Module, batch: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
-        """Of a batch as if it were the whole step; the engine asks for both parts of it apart."""
-        embedded = self.embed(model, batch)
-        return self.contrast(embedded.rows, embedded.shared)
-
     def attention_calls(self, device_type: str, micro_batch: int, block: int) -> Sequence[AttentionCall]:
-        """Of each encoder one, for the longest rows there are; all its layers have the same."""
+        """Of each encoder one, for the longest rows there are; all its layers have the same. A frozen one has no dropout."""
         rows = {"training": (min(micro_batch, len(self._train)), self._train)}
         rows["evaluation"] = (min(block, len(self._evaluated["validation"])), self._evaluated["validation"])
         calls = []
         for phase, (count, samples) in rows.items():
-            places = (int(count_frames(self._speech, samples.longest)), samples.most_tokens)
-            for encoder, length in zip((self._speech, self._text), places, strict=True):
+            frames = int(count_frames(self._speech, samples.longest))
+            text_dropout = 0.0 if self._config.model.freeze_text else self._text.attention_probs_dropout_prob
+            for name, encoder, length, dropout in (
+                ("speech", self._speech, frames, self._speech.attention_dropout),
+                ("text", self._text, samples.most_tokens, text_dropout),
+            ):
                 heads = encoder.num_attention_heads
-                width = encoder.hidden_size // heads
                 calls.append(
                     AttentionCall(
-                        phase, count, heads, length, length, width, mask="boolean", kernels=("eager", "sdpa"), why=_WHY
+                        phase,
+                        count,
+                        heads,
+                        queries=length,
+                        keys=length,
+                        width=encoder.hidden_size // heads,
+                        mask="boolean",
+                        dropout=dropout if phase == "training" else 0.0,
+                        kernels=("eager", "sdpa"),
+                        why=_WHY,
+                        name=name,
                     )
                 )
         return calls

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -27,6 +28,12 @@ def build(*overrides: str) -> CsaWorkload:
 def build_model(workload: CsaWorkload) -> Aligner:
     torch.manual_seed(0)
     return workload.build_model(CPU)
+
+
+def whole_loss(workload: CsaWorkload, model: Aligner, batch: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
+    """Of a batch that is the whole step."""
+    embedded = workload.embed(model, batch)
+    return workload.contrast(embedded.rows, embedded.shared)
 
 
 def build_aligner(feature_norm: str = "group", kernel: str = "sdpa", pooling: str = "mean", **changes: Any) -> Aligner:

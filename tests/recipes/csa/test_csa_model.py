@@ -117,6 +117,15 @@ def test_padding_is_counted_in_training_alone() -> None:
     assert "padding_share" not in model.observe(), "since it was last asked"
 
 
+def test_a_first_pass_of_two_is_not_counted() -> None:
+    """Else all micro-steps but one would count twice."""
+    model = build_aligner().train()
+    batch = pad_batch(*pairs())
+    with torch.no_grad():
+        model(batch)
+    assert "padding_share" not in model.observe()
+
+
 @pytest.mark.parametrize("kernel", ["sdpa", "eager"])
 def test_in_bf16_it_says_nearly_the_same(kernel: str) -> None:
     model = build_aligner(kernel=kernel).eval()

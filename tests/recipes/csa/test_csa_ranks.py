@@ -15,7 +15,7 @@ from paceline.recipes.csa.workload import CsaWorkload
 from paceline.workload import Draw
 from tests.engine.conftest import on_ranks, zygote  # noqa: F401
 from tests.engine.test_contrast import assert_close, train
-from tests.recipes.csa.aligners import CPU, build
+from tests.recipes.csa.aligners import CPU, build, whole_loss
 
 GLOBAL_BATCH, STEPS, LR = 8, 2, 0.05
 OPTIMIZER = {"name": "sgd", "lr": LR}
@@ -34,7 +34,7 @@ def expect(*overrides: str) -> tuple[dict[str, torch.Tensor], list[float]]:
     order = SampleOrder(len(samples), GLOBAL_BATCH, STEPS, 0)
     losses = []
     for step in range(STEPS):
-        loss, weight = workload.loss(model, samples.fetch(order.batch(0, step), Draw(0, 0)))
+        loss, weight = whole_loss(workload, model, samples.fetch(order.batch(0, step), Draw(0, 0)))
         model.zero_grad()
         (loss / weight).backward()
         with torch.no_grad():

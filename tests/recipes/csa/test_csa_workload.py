@@ -6,11 +6,12 @@ import numpy as np
 import pytest
 import torch
 
+from paceline.engine.promise import write_promise
 from paceline.recipes.csa.flops import count_flops, layer_flops, speech_flops
 from paceline.recipes.csa.speech import count_frames, speech_config
 from paceline.recipes.csa.text import text_config
 from paceline.workload import Attends, Contrasts, Draw, Measured, check_workload
-from tests.recipes.csa.aligners import build, build_model
+from tests.recipes.csa.aligners import build, build_model, whole_loss
 
 
 def test_it_is_what_the_engine_asks_for() -> None:
@@ -27,7 +28,7 @@ def test_one_batch_embedded_in_parts_is_the_same_loss() -> None:
     model = build_model(workload)
     samples, draw = workload.train_set(), Draw(0, 0)
     ids = [3, 0, 7, 11, 5, 9]
-    total, weight = workload.loss(model, samples.fetch(ids, draw))
+    total, weight = whole_loss(workload, model, samples.fetch(ids, draw))
     parts = [workload.embed(model, samples.fetch(part, draw)) for part in (ids[:1], ids[1:4], ids[4:])]
     found, _ = workload.contrast(torch.cat([part.rows for part in parts]), parts[0].shared)
     assert weight == len(ids)
@@ -63,6 +64,20 @@ def test_the_largest_attention_of_each_encoder() -> None:
     assert [call.rows for call in evaluated] == [4, 4]
     assert tuple(speech.kernels) == ("eager", "sdpa")
     assert "transformers" in speech.why
+    assert [call.name for call in (speech, text, *evaluated)] == ["speech", "text"] * 2
+    told = write_promise(zip((speech, text), ("efficient", "flash"), strict=True))
+    assert told == "speech efficient, text flash", "neither hides the other"
+
+
+def test_attention_has_the_dropout_of_its_encoder() -> None:
+    def dropouts(*overrides: str) -> list[tuple[str, str, float]]:
+        calls = build("model.dropout=0.2", *overrides).attention_calls("cpu", 8, 4)
+        return [(call.phase, call.name, call.dropout) for call in calls]
+
+    evaluated = [("evaluation", "speech", 0.0), ("evaluation", "text", 0.0)]
+    assert dropouts() == [("training", "speech", 0.2), ("training", "text", 0.2), *evaluated]
+    frozen = dropouts("model.freeze_text=true")
+    assert frozen == [("training", "speech", 0.2), ("training", "text", 0.0), *evaluated]
 
 
 def test_attention_by_both_kernels_is_the_same() -> None:
@@ -104,7 +119,7 @@ def test_details_and_flops_of_a_step() -> None:
 def test_a_tenth_of_a_second_is_heard() -> None:
     workload = build("data.min_seconds=0.01", "data.max_seconds=0.1")
     model = build_model(workload)
-    loss, _ = workload.loss(model, workload.train_set().fetch(range(6), Draw(0, 0)))
+    loss, _ = whole_loss(workload, model, workload.train_set().fetch(range(6), Draw(0, 0)))
     loss.backward()
     assert torch.isfinite(loss)
     assert all(torch.isfinite(p.grad).all() for p in model.parameters())

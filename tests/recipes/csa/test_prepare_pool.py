@@ -2,9 +2,11 @@ from __future__ import annotations
 
 import os
 import signal
+from concurrent.futures.process import BrokenProcessPool
 
 import pytest
 
+from paceline.recipes.csa import prepare_pool
 from paceline.recipes.csa.prepare_pool import work_through
 from tests.recipes.csa.tasks import double, double_or_die, fill_up, look_around
 
@@ -32,6 +34,20 @@ def test_the_processes_are_others_without_torch_and_deaf_to_ctrl_c() -> None:
 def test_a_task_that_kills_its_process_is_named_and_the_others_are_done() -> None:
     results = dict(work_through(double_or_die, range(60), 2))
     assert results == {number: None if number == 21 else 2 * number for number in range(60)}
+
+
+def test_what_could_not_be_handed_over_to_a_broken_pool_is_done_all_the_same(monkeypatch) -> None:
+    submit, calls = prepare_pool._submit, []
+
+    def break_once(*arguments):
+        calls.append(arguments)
+        if len(calls) == 3:  # a process died while nobody waited for it
+            raise BrokenProcessPool
+        return submit(*arguments)
+
+    monkeypatch.setattr(prepare_pool, "_submit", break_once)
+    results = dict(work_through(double, range(60), 2))
+    assert results == {number: 2 * number for number in range(60)}
 
 
 @pytest.mark.parametrize("workers", [1, 2])

@@ -118,6 +118,14 @@ def test_splits_of_a_manifest(manifest: Path) -> None:
         sides(validation_split="test")
 
 
+def test_lines_in_another_order_are_the_same_samples(manifest: Path) -> None:
+    data = Data(source="manifest", manifest=str(manifest), validation_split="dev")
+    before = identify_data(data), [*load_utterances(data).train.transcripts]
+    *head, first, second, third, last = manifest.read_text().splitlines(keepends=True)
+    manifest.write_text("".join([*head, third, last, first, second]))
+    assert (identify_data(data), [*load_utterances(data).train.transcripts]) == before
+
+
 def test_a_manifest_of_other_data(manifest: Path, tmp_path: Path) -> None:
     data = Data(source="manifest", manifest=str(manifest), validation_split="dev")
     digest = identify_data(data)
