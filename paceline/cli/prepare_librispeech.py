@@ -79,7 +79,7 @@ def _print(preparation: Preparation) -> None:
     did = f"wrote and verified {preparation.num_made:,} files" if preparation.num_made else "nothing to do"
     kept = f", verified {num_kept:,} that were there" if num_kept else ""
     print(f"{did}{kept}: {preparation.manifest_path}")
-    print(f"next: paceline train csa data.manifest={shlex.quote(str(preparation.manifest_path))}")
+    print(f"next: paceline train csa data.source=manifest data.manifest={shlex.quote(str(preparation.manifest_path))}")
 
 
 def _duration(seconds: float) -> str:

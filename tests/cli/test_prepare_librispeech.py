@@ -26,7 +26,7 @@ def test_it_says_what_was_cut_and_what_to_type_next(tree: Path, capsys: pytest.C
     assert shown[2:] == [
         "short: 2 utterances of less than 0.5 s, kept, such as 1-10-0000",
         "wrote and verified 8 files: my speech/manifest.tsv",
-        "next: paceline train csa data.manifest='my speech/manifest.tsv'",
+        "next: paceline train csa data.source=manifest data.manifest='my speech/manifest.tsv'",
     ]
     assert run_command([*WORDS, "--trim"]) == 0
     assert "nothing to do, verified 8 that were there" in capsys.readouterr().out

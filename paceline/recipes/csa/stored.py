@@ -16,6 +16,8 @@ from paceline.errors import ConfigError
 
 Loaded = TypeVar("Loaded")
 
+_HUB_TIMEOUT_S = 10
+
 
 def read_config(name: str, key: str, kinds: Sequence[str]) -> Any:
     """What config.json says; ConfigError where it is none of these kinds of model."""
@@ -39,6 +41,7 @@ def load_stored(load: Callable[..., Loaded], name: str, key: str, **options: Any
             except OSError:
                 if is_here:
                     raise
+                _ask_hub(name)
                 return load(name, **options)
         except (OSError, ValueError) as error:
             if is_here:
@@ -54,6 +57,18 @@ def load_stored(load: Callable[..., Loaded], name: str, key: str, **options: Any
         except RuntimeError as error:  # what `transformers` raises for weights of other sizes than config.json says
             what = f"the weights do not fit their configuration: {_first_line(error)}"
             raise ConfigError(what, f"model.{key}={name}", "copy the model again, all its files") from error
+
+
+def _ask_hub(name: str) -> None:
+    """Whether the Hub answers, asked once: `transformers` would try again for half a minute where there is no network; OSError."""
+    from huggingface_hub import get_hf_file_metadata, hf_hub_url
+
+    try:
+        get_hf_file_metadata(hf_hub_url(name, "config.json"), timeout=_HUB_TIMEOUT_S)
+    except (OSError, ValueError):
+        raise
+    except Exception as error:  # of its HTTP client, which is another one in other versions
+        raise OSError(f"the Hub cannot be reached: {error}") from error
 
 
 def _first_line(error: Exception) -> str:
