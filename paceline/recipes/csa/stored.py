@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from pickle import UnpicklingError
 from typing import Any, TypeVar
 
 from paceline.errors import ConfigError
@@ -32,6 +33,8 @@ def read_config(name: str, key: str, kinds: Sequence[str]) -> Any:
 
 def load_stored(load: Callable[..., Loaded], name: str, key: str, **options: Any) -> Loaded:
     """What `load` makes of a directory or a name: the cache is asked first, then the network."""
+    from safetensors import SafetensorError
+
     directory = Path(name).expanduser()
     is_here = directory.is_dir()
     with _quietly():
@@ -54,8 +57,10 @@ def load_stored(load: Callable[..., Loaded], name: str, key: str, **options: Any
                 f"and set model.{key}=models/{directory.name}; or set model.{key}=small"
             )
             raise ConfigError(what, f"model.{key}={name}", do) from error
-        except RuntimeError as error:  # what `transformers` raises for weights of other sizes than config.json says
-            what = f"the weights do not fit their configuration: {_first_line(error)}"
+        # What `transformers` raises for weights of other sizes than config.json says, and for files of weights that are damaged.
+        except (RuntimeError, SafetensorError, UnpicklingError, EOFError) as error:
+            fault = "do not fit their configuration" if isinstance(error, RuntimeError) else "are damaged"
+            what = f"the weights {fault}: {_first_line(error)}"
             raise ConfigError(what, f"model.{key}={name}", "copy the model again, all its files") from error
 
 

@@ -108,6 +108,13 @@ def test_weights_of_another_width(speech_path: Path) -> None:
         build_speech(str(speech_path), None, "sdpa")
 
 
+def test_damaged_weights(speech_path: Path) -> None:
+    weights = speech_path / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:1000])
+    with pytest.raises(ConfigError, match="the weights are damaged"):
+        build_speech(str(speech_path), None, "sdpa")
+
+
 def test_a_tokenizer_that_knows_more_than_the_encoder(text_path: Path) -> None:
     BertModel(BertConfig(**SIZES, vocab_size=5)).save_pretrained(text_path)
     with pytest.raises(ConfigError, match="the tokenizer has 8 tokens, and the encoder beside it embeds 5"):
