@@ -26,6 +26,8 @@ FRAME, HOP = 2048, 512
 _FULL_SCALE = 32768
 _LEAST_POWER = FRAME * (1e-5 * _FULL_SCALE) ** 2
 """of a frame; librosa takes what is quieter for as loud as this, so that a very quiet recording is not cut"""
+_LEAST_RATE, _MOST_RATE = 1_000, 1_000_000
+"""Hz of a recording: a header with less or more is wrong, and resampling by it would fill the memory"""
 _MOST_PEAK = 2.0
 """Of numbers that should lie within 1: a little more is a loud recording, much more another scale."""
 
@@ -118,6 +120,8 @@ def _decode(content: bytes, rate: int) -> tuple[Samples, bool]:
             is_exact = (file.format, file.subtype, file.channels, file.samplerate) == ("FLAC", "PCM_16", 1, rate)
             is_whole = file.subtype == "PCM_16" and file.channels == 1 and file.samplerate == rate
             declared, source_rate = file.frames, file.samplerate
+            if not _LEAST_RATE <= source_rate <= _MOST_RATE:
+                raise Unusable(f"damaged: its header declares {source_rate} samples per second")
             decoded = file.read(dtype="int16" if is_whole else "float32", always_2d=True)
     except (soundfile.LibsndfileError, RuntimeError, MemoryError) as error:
         raise Unusable(f"damaged: {getattr(error, 'error_string', None) or error}") from None

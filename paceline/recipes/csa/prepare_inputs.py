@@ -114,16 +114,26 @@ def _find_prepared(root: Path) -> Manifest | None:
 
 
 def _scan(found: _Found, folder: Path, above: tuple[str, ...], stored: Mapping[str, Transcript]) -> None:
-    """Looks through a folder that is as many folders down as `above` has names. Nothing is asked about single files: on a network file
-    system that would take longer than to list them."""
+    """Looks through a folder that is as many folders down as `above` has names. Nothing is asked about single files but links: on a network
+    file system that would take longer than to list them."""
     try:
         with os.scandir(folder) as entries:
             shown = sorted((entry for entry in entries if not entry.name.startswith(".")), key=lambda one: one.name)
-            folders = [entry.name for entry in shown if entry.is_dir()]
     except OSError as error:
         found.fault(folder, f"the folder cannot be read: {error.strerror}")
         return
-    files = [Path(folder, entry.name) for entry in shown if entry.name not in folders]
+    files, folders = [], []
+    for entry in shown:
+        path = Path(entry.path)
+        try:
+            if entry.is_dir():
+                folders.append(entry.name)
+            elif entry.is_file() or not path.exists():  # what becomes of a link to nothing is said where it is read
+                files.append(path)
+            elif _is_audio(path) or _holds_transcripts(path):
+                found.fault(path, "this is no file, but a pipe, a socket or a device")
+        except OSError as error:
+            found.fault(path, f"the link cannot be followed: {error.strerror}")
     if len(above) == _DEPTH:
         _read_chapter(found, files, above, stored)
     else:
@@ -137,10 +147,14 @@ def _is_audio(path: Path) -> bool:
     return path.suffix.lower() in AUDIO
 
 
+def _holds_transcripts(path: Path) -> bool:
+    return path.name.lower().endswith(SUFFIX)
+
+
 def _read_chapter(found: _Found, files: list[Path], above: tuple[str, ...], stored: Mapping[str, Transcript]) -> None:
     contents = {}
     for path in files:
-        if path.name.endswith(SUFFIX):
+        if _holds_transcripts(path):
             try:
                 contents[path] = path.read_bytes()
             except OSError as error:

@@ -10,11 +10,14 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from pickle import UnpicklingError
 from typing import Any, TypeVar
 
 from paceline.errors import ConfigError, UsageError
 
 Loaded = TypeVar("Loaded")
+
+_HUB_TIMEOUT_S = 10
 
 
 def check_transformers() -> None:
@@ -39,6 +42,8 @@ def read_config(name: str, key: str, kinds: Sequence[str]) -> Any:
 
 def load_stored(load: Callable[..., Loaded], name: str, key: str, **options: Any) -> Loaded:
     """What `load` makes of a directory or a name: the cache is asked first, then the network."""
+    from safetensors import SafetensorError
+
     directory = Path(name).expanduser()
     is_here = directory.is_dir()
     with _quietly():
@@ -48,6 +53,7 @@ def load_stored(load: Callable[..., Loaded], name: str, key: str, **options: Any
             except OSError:
                 if is_here:
                     raise
+                _ask_hub(name)
                 return load(name, **options)
         except (OSError, ValueError) as error:
             if is_here:
@@ -60,9 +66,23 @@ def load_stored(load: Callable[..., Loaded], name: str, key: str, **options: Any
                 f"and set model.{key}=models/{directory.name}; or set model.{key}=small"
             )
             raise ConfigError(what, f"model.{key}={name}", do) from error
-        except RuntimeError as error:  # what `transformers` raises for weights of other sizes than config.json says
-            what = f"the weights do not fit their configuration: {_first_line(error)}"
+        # What `transformers` raises for weights of other sizes than config.json says, and for files of weights that are damaged.
+        except (RuntimeError, SafetensorError, UnpicklingError, EOFError) as error:
+            fault = "do not fit their configuration" if isinstance(error, RuntimeError) else "are damaged"
+            what = f"the weights {fault}: {_first_line(error)}"
             raise ConfigError(what, f"model.{key}={name}", "copy the model again, all its files") from error
+
+
+def _ask_hub(name: str) -> None:
+    """Whether the Hub answers, asked once: `transformers` would try again for half a minute where there is no network; OSError."""
+    from huggingface_hub import get_hf_file_metadata, hf_hub_url
+
+    try:
+        get_hf_file_metadata(hf_hub_url(name, "config.json"), timeout=_HUB_TIMEOUT_S)
+    except (OSError, ValueError):
+        raise
+    except Exception as error:  # of its HTTP client, which is another one in other versions
+        raise OSError(f"the Hub cannot be reached: {error}") from error
 
 
 def _first_line(error: Exception) -> str:

@@ -78,7 +78,8 @@ def load_utterances(data: Data) -> Sides:
         sides = Sides(Recordings(chosen, trim_db), Recordings(evaluated, trim_db), note)
     for name, utterances in (("train on", sides.train), ("evaluate", sides.validation)):
         if not len(utterances.transcripts):
-            do = "give more of them, or another data.validation_share"
+            key = "data.validation_share" if data.validation_split is None else "data.validation_split"
+            do = f"give more of them, or another {key}"
             raise DataError(f"there are no utterances to {name}", where, do)
     return sides
 

@@ -140,3 +140,9 @@ def test_a_missing_package_is_named_with_what_to_install(monkeypatch: pytest.Mon
     with pytest.raises(UsageError, match=name) as caught:
         import_audio()
     assert "paceline[speech]" in caught.value.problems[0].do
+
+
+@pytest.mark.parametrize("rate", [1, 999, 2_000_000])
+def test_a_rate_that_no_recording_has_is_a_damaged_header(rate: int) -> None:
+    with pytest.raises(Unusable, match=f"declares {rate} samples per second"):
+        make_utterance(encoded(tone(0.1), rate, "WAV"), 16000, None)

@@ -115,3 +115,30 @@ def test_a_tree_that_was_prepared_has_its_transcripts_in_its_manifest(tmp_path: 
     assert found.prepared is not None
     assert found.prepared.top_db == 40.0
     assert find_manifests(tmp_path) == [tmp_path / "mine.tsv"]
+
+
+def test_a_link_to_itself_costs_nothing_but_itself(tmp_path: Path) -> None:
+    tree(tmp_path, "dev/1/2/a.flac", transcripts="a A\nb B\n")
+    (tmp_path / "dev/1/2/b.flac").symlink_to("b.flac")
+    (tmp_path / "dev/1/loop").symlink_to("loop")
+    assert [source.id for source in find_inputs(tmp_path).sources] == ["a"]
+    assert faults(tmp_path) == {
+        "dev/1/2/1-2.trans.txt:2": "there is no audio for b",
+        "dev/1/2/b.flac": "the link cannot be followed: Too many levels of symbolic links",
+        "dev/1/loop": "the link cannot be followed: Too many levels of symbolic links",
+    }
+
+
+def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
+    tree(tmp_path, "dev/1/2/a.flac", transcripts="a A\n")
+    for name in ("b.wav", "1-3.trans.txt", "unrelated"):
+        os.mkfifo(tmp_path / "dev/1/2" / name)
+    assert [source.id for source in find_inputs(tmp_path).sources] == ["a"]
+    reason = "this is no file, but a pipe, a socket or a device"
+    assert faults(tmp_path) == {"dev/1/2/1-3.trans.txt": reason, "dev/1/2/b.wav": reason}
+
+
+def test_transcripts_may_be_in_capitals(tmp_path: Path) -> None:
+    tree(tmp_path, "dev/1/2/a.FLAC")
+    (tmp_path / "dev/1/2/1-2.TRANS.TXT").write_text("a A\n")
+    assert [source.transcript for source in find_inputs(tmp_path).sources] == ["A"]

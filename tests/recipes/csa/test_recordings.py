@@ -151,3 +151,11 @@ def test_another_rate(manifest: Path, entry: Entry) -> None:
     write_manifest(manifest, Manifest([entry], 8_000))
     with pytest.raises(DataError, match="8000 samples per second"):
         find_manifest(Data(source="manifest", manifest=str(manifest)))
+
+
+def test_a_side_without_utterances_names_the_key_that_made_it(manifest: Path, entry: Entry) -> None:
+    write_manifest(manifest, Manifest([entry], 16_000))
+    for data, key in (({"validation_split": entry.split}, "validation_split"), ({}, "validation_share")):
+        with pytest.raises(DataError, match="there are no utterances to") as caught:
+            load_utterances(Data(source="manifest", manifest=str(manifest), **data))  # type: ignore[arg-type]
+        assert f"another data.{key}" in caught.value.problems[0].do

@@ -88,11 +88,32 @@ def test_a_name_without_a_network(monkeypatch, tmp_path: Path) -> None:
     assert "set model.speech=models/wav2vec2-mine" in problem.do
 
 
+def test_a_hub_that_does_not_answer_is_asked_once(monkeypatch, tmp_path: Path) -> None:
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+    asked = []
+
+    def ask(url: str, timeout: float) -> None:
+        asked.append(url)
+        raise Exception("no route to it")
+
+    monkeypatch.setattr("huggingface_hub.get_hf_file_metadata", ask)
+    with pytest.raises(ConfigError, match="the Hub cannot be reached: no route to it"):
+        build_speech("some-lab/wav2vec2-mine", None, "sdpa")
+    assert len(asked) == 1
+
+
 def test_weights_of_another_width(speech_path: Path) -> None:
     config = Wav2Vec2Config.from_pretrained(speech_path)
     config.hidden_size = 32
     config.save_pretrained(speech_path)
     with pytest.raises(ConfigError, match="the weights do not fit their configuration"):
+        build_speech(str(speech_path), None, "sdpa")
+
+
+def test_damaged_weights(speech_path: Path) -> None:
+    weights = speech_path / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:1000])
+    with pytest.raises(ConfigError, match="the weights are damaged"):
         build_speech(str(speech_path), None, "sdpa")
 
 
