@@ -11,6 +11,7 @@ import typer
 from paceline.cli.arguments import Debug
 from paceline.cli.progress import showing_progress
 from paceline.errors import DataError, Interrupted
+from paceline.recipes.csa.data_config import RATE
 from paceline.recipes.csa.manifest import Entry
 from paceline.recipes.csa.prepare import Preparation, prepare
 from paceline.recipes.csa.prepare_errors import ERRORS
@@ -79,6 +80,9 @@ def _print(preparation: Preparation) -> None:
     did = f"wrote and verified {preparation.num_made:,} files" if preparation.num_made else "nothing to do"
     kept = f", verified {num_kept:,} that were there" if num_kept else ""
     print(f"{did}{kept}: {preparation.manifest_path}")
+    if manifest.rate != RATE:
+        print(f"next: a program of your own: paceline train csa listens at {RATE} samples per second")
+        return
     print(f"next: paceline train csa data.source=manifest data.manifest={shlex.quote(str(preparation.manifest_path))}")
 
 

@@ -33,7 +33,10 @@ def decode_flac(content: bytes, rate: int) -> NDArray[np.int16] | None:
     library = load_library()
     if not declared or library is None:
         return None
-    samples = np.empty(declared, np.int16)
+    try:
+        samples = np.empty(declared, np.int16)
+    except MemoryError:  # a head that lies, most likely
+        return None
     address = ctypes.cast(ctypes.c_char_p(content), _Pointer).value or 0
     place, done, faults = 0, 0, 0
 

@@ -188,8 +188,8 @@ def _read_entry(path: Path, number: int, line: str) -> Entry:
         if len(fields) != len(COLUMNS):
             raise ValueError(f"{len(fields)} columns instead of {len(COLUMNS)}")
         ident, split, speaker, place, samples, _, transcript, checksum, cut, source = fields
-        if not (ident and place and int(samples) > 0):
-            raise ValueError("an id, a path and samples are needed")
+        if not (ident and place and int(samples) > 0 and transcript.strip()):
+            raise ValueError("an id, a path, samples and a transcript are needed")
         return Entry(ident, split, speaker, path.parent / place, int(samples), transcript, checksum, int(cut), source)
     except ValueError as error:
         raise DataError(f"this line of the manifest is damaged: {error}", f"{path}:{number}", _AGAIN) from error

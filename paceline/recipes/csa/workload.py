@@ -77,7 +77,8 @@ class CsaWorkload(Workload):
     def attention_calls(self, device_type: str, micro_batch: int, block: int) -> Sequence[AttentionCall]:
         """Of each encoder one, for the longest rows there are; all its layers have the same. A frozen one has no dropout."""
         rows = {"training": (min(micro_batch, len(self._train)), self._train)}
-        rows["evaluation"] = (min(block, len(self._evaluated["validation"])), self._evaluated["validation"])
+        longest = max(self._evaluated.values(), key=lambda samples: samples.longest)
+        rows["evaluation"] = (min(block, len(longest)), longest)
         calls = []
         for phase, (count, samples) in rows.items():
             frames = int(count_frames(self._speech, samples.longest))

@@ -71,3 +71,15 @@ def test_without_it_everything_is_the_same(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(flac_library, "load_library", lambda: None)
     assert decode_flac(content, 16000) is None
     assert audio.make_utterance(content, 16000, 60.0) == made
+
+
+@needs_library
+def test_a_head_that_asks_for_more_than_there_is_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is left to soundfile, which says what is wrong with the file."""
+
+    def refuse(*_: object) -> None:
+        raise MemoryError
+
+    content = encoded(noise(100))
+    monkeypatch.setattr(flac_library.np, "empty", refuse)
+    assert decode_flac(content, 16000) is None

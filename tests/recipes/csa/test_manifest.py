@@ -79,6 +79,7 @@ def test_an_unfinished_one_is_valid_wherever_it_is_cut_off(tmp_path: Path) -> No
         ("\tcut\tsource", "", "columns"),
         ("1-2-0001\t", "1-2-0000\t", "twice: in lines 9 and 10"),
         ("\t16001\t", "\t0\t", "manifest is damaged"),
+        ("\tWORD Nº 1\t", "\t \t", "a transcript are needed"),
         ("\tab\t", "\t", "9 columns instead of 10"),
         ("1-2-0002.flac\t16002\t1.000125\tWORD Nº 2\tab\t512\tcd\n", "", "cut off"),
         ("utterances=3", "utterances=4", "says 4 utterances, and 3 are there"),
