@@ -106,8 +106,6 @@ def _submit(
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         return pool.submit(_do_all, do, tasks)
-    except BrokenProcessPool:
-        raise
     except OSError as error:
         what = f"{workers} processes cannot be started ({error.strerror})"
         raise UsageError(what, "command line", "ask for fewer: --workers 2") from error
