@@ -8,6 +8,7 @@
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import shutil
 import statistics
@@ -47,7 +48,7 @@ def serve(name: str, root: Path, top_db: float) -> None:
     out = folder / "out"
     run = (build_rival if name == "librosa" else build_ours)(root, out, top_db)
     try:
-        for _ in ["warm-up", *([] if sys.stdin is None else sys.stdin)]:
+        for _ in itertools.chain(["warm-up"], sys.stdin):
             shutil.rmtree(out, ignore_errors=True)
             wall, cpu = time.perf_counter(), time.process_time()
             run()
