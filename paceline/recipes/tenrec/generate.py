@@ -24,7 +24,7 @@ from paceline.recipes.tenrec.world import People, World
 
 _BLOCK_ROWS = 65_536
 """about so many rows are drawn at a time: what memory holds beside the outcome"""
-_SHOWN_POPULAR, _SHOWN_TOPIC = 0.40, 0.40
+_SHOWN_POPULAR, _SHOWN_TOPIC = 0.25, 0.55
 """shares of impressions drawn by popularity, and among the user's topics; the rest is drawn evenly"""
 _FIRST_TOPIC = 0.6
 """of those among the user's topics"""
@@ -126,9 +126,7 @@ def generate(users: int, items: int, rows: int, seed: int) -> Generated:
     """All of it in memory; the same for the same arguments. Users are named 1 … users, items by their numbers."""
     generator = Generator(users, items, rows, seed)
     blocks = list(generator.blocks())
-    columns = {
-        field.name: np.concatenate([getattr(block, field.name) for block in blocks]) for field in fields(Block)
-    }
+    columns = {field.name: np.concatenate([getattr(block, field.name) for block in blocks]) for field in fields(Block)}
     offsets, order = group_rows(columns["user"], users)
     exposures = np.bincount(columns["item"], minlength=items + 1)
     clicks = np.bincount(columns["item"], columns["actions"] & 1, minlength=items + 1).astype(np.int64)
@@ -137,9 +135,7 @@ def generate(users: int, items: int, rows: int, seed: int) -> Generated:
     category = (generator.world.category + 1).astype(np.uint16)
     category[0] = 0
     stock = Items(category, np.arange(items + 1), exposures, clicks)
-    table = Table(
-        **columns, users=known, items=stock, offsets=offsets, order=order, identity=generator.identity
-    )
+    table = Table(**columns, users=known, items=stock, offsets=offsets, order=order, identity=generator.identity)
     return Generated(table, generator)
 
 

@@ -86,7 +86,8 @@ class Table:
 
     def labels(self, rows: npt.NDArray[np.integer]) -> UInt8s:
         """(n, 4) of 0 and 1: each action as it was recorded."""
-        return self.actions[rows][:, None] >> np.arange(len(ACTIONS), dtype=np.uint8) & np.uint8(1)
+        bits: UInt8s = self.actions[rows][:, None] >> np.arange(len(ACTIONS), dtype=np.uint8)
+        return bits & np.uint8(1)
 
 
 def group_rows(user: npt.NDArray[np.integer], num_users: int) -> tuple[UInt64s, UInt32s]:

@@ -1,6 +1,7 @@
 """The planted world behind generated rows: what items and users are, and the chance of each action of each pair.
 
-The logit of a click is a base, plus what the user's topics, the item's quality, and gender and age towards the item's category give.
+The logit of a click is a base, plus what the user's topics, the item's quality (little where the topic is not the user's), and gender and
+age towards the item's category give. What is shown most is, a little, not the best: who ranks by clicks ranks mostly by what was shown.
 """
 
 from __future__ import annotations
@@ -11,16 +12,20 @@ import numpy.typing as npt
 from paceline.recipes.tenrec.columns import ACTIONS
 from paceline.recipes.tenrec.table import Floats, Ints, UInt8s
 
-TOPICS = 24
+TOPICS = 16
 CATEGORIES = TOPICS // 2
 GENDERS, AGES = 3, 8
-_ZIPF = 0.7
-_QUALITY = 0.75
+_ZIPF = 1.0
+_QUALITY = 1.2
 """scale of a logistic distribution: the standard deviation is 1.8 times that"""
+_SHOWN_FOR_QUALITY = 0.5
+"""by how much quality falls with one standard deviation of the logarithm of popularity"""
+_QUALITY_ELSEWHERE = 0.2
+"""how much of quality counts where the topic is not the user's"""
 _AFFINITY = (1.0, 0.8)
 """for the first and the second topic; none for others"""
-_BASES = (-3.4, -4.6, -3.0, -4.6)
-_BY_AFFINITY = (3.6, 1.6, 1.0, 0.8)
+_BASES = (-3.2, -4.6, -3.0, -4.6)
+_BY_AFFINITY = (2.6, 1.6, 1.0, 0.8)
 _BY_QUALITY = (1.0, 0.4, 0.6, 0.6)
 """of ACTIONS: a click, and what follows given a click"""
 _BY_ATTRIBUTES = 0.4
@@ -37,9 +42,10 @@ class World:
         self.topic[1:] = (np.arange(items) % TOPICS)[np.argsort(random.random(items))]
         self.category = self.topic // 2
         self.quality = np.zeros(items + 1)
-        self.quality[1:] = _QUALITY * _logistic(random.random(items))
         ranks = np.argsort(np.argsort(random.random(items)))
-        popularity = (1.0 + ranks) ** -_ZIPF
+        popularity: Floats = (1.0 + ranks.astype(np.float64)) ** -_ZIPF
+        shown = _standardized(np.log(popularity))
+        self.quality[1:] = _QUALITY * _logistic(random.random(items)) - _SHOWN_FOR_QUALITY * shown
         self._by_topic = 1 + np.argsort(self.topic[1:], kind="stable")
         self._bounds = np.searchsorted(self.topic[self._by_topic], np.arange(TOPICS + 1))
         self._popular = _cumulative(popularity[self._by_topic - 1])
@@ -88,13 +94,12 @@ class People:
         self.topics = np.minimum(np.stack(topics, 1), TOPICS - 1).astype(np.uint8)
         """(users, 2): the first and the second"""
 
-    def chances(
-        self, world: World, users: npt.NDArray[np.integer], items: npt.NDArray[np.integer]
-    ) -> Floats:
+    def chances(self, world: World, users: npt.NDArray[np.integer], items: npt.NDArray[np.integer]) -> Floats:
         """(n, 4): of a click, and given a click of the others."""
         matches = self.topics[users] == world.topic[items][:, None]
         affinity = matches @ np.array(_AFFINITY)
-        quality = world.quality[items]
+        counts = _QUALITY_ELSEWHERE + (1 - _QUALITY_ELSEWHERE) * affinity
+        quality = world.quality[items] * counts
         lean = world.lean(self.gender[users], self.age[users], world.category[items])
         logits = np.empty((len(affinity), len(ACTIONS)))
         for action in range(len(ACTIONS)):
@@ -106,6 +111,11 @@ def _logistic(draw: Floats) -> Floats:
     """A logistic variable of an even draw; the ends are cut off, so that all are finite."""
     draw = np.clip(draw, 1e-4, 1 - 1e-4)
     return np.log(draw / (1 - draw))
+
+
+def _standardized(values: Floats) -> Floats:
+    outcome: Floats = (values - values.mean()) / max(float(values.std()), 1e-9)
+    return outcome
 
 
 def _sigmoid(logits: Floats) -> Floats:
