@@ -153,9 +153,10 @@ class Successor(Phase):
     """Base of the kinds whose settings may come from the winner of an earlier phase."""
 
     use: Words = key([], "Whose winner, P1.best; of a list the first one that ran counts.")
+    runs: dict[str, str] = key({}, "Keys that name a run -> the earlier phase whose run they get.")
 
     def sources(self) -> list[str]:
-        return [word.partition(".")[0] for word in self.use]
+        return [*(word.partition(".")[0] for word in self.use), *self.runs.values()]
 
     def winners(self) -> list[str]:
         return list(self.use)

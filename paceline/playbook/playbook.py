@@ -45,7 +45,7 @@ KINDS: dict[str, type[Phase]] = {
     "export": Export,
 }
 _TOP = ("about", "config", "set", "phases")
-_BY_KEY = ("axes", "baseline", "set", "a", "b")
+_BY_KEY = ("axes", "baseline", "set", "runs", "a", "b")
 """mappings whose keys are keys of a configuration, dots and all"""
 _FOLDER = "playbooks"
 

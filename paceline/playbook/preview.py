@@ -58,6 +58,7 @@ def describe_play(stage: Stage) -> list[str]:
         work = phase.plan_work(stage.scene(name, used, links))
         if used.source:
             lines.append(f"  uses      {used.source}: {', '.join(used.values or used.cases[0])}")
+        lines += [f"  uses      the run of {phase}: {key}" for key, (phase, _) in used.runs.items()]
         lines += [f"  note      {note}" for note in playbook.not_for(name)]
         lines.append(f"  command   {show_command(work) or 'none: the gate looks at earlier phases'}")
         for text in work.files.values():
