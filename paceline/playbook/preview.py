@@ -74,10 +74,10 @@ def show_command(work: Work) -> str:
 
 
 def _check_source(stage: Stage, name: str, links: Links) -> Iterator[Problem]:
-    of = getattr(stage.playbook.phases[name], "of", None)
-    if of is not None and of not in stage.expected(name) and "run" not in links.get(of, {}):
-        what = f"{name} takes the run of {of}, which has not been done here"
-        yield Problem(what, str(stage.root), f"run {of}, too, or give the --out where it was done")
+    for source in stage.playbook.phases[name].trained().values():
+        if source not in stage.expected(name) and "run" not in links.get(source, {}):
+            what = f"{name} takes the run of {source}, which has not been done here"
+            yield Problem(what, str(stage.root), f"run {source}, too, or give the --out where it was done")
 
 
 def _fixed(stage: Stage, name: str) -> dict[str, str]:

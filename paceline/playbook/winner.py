@@ -86,11 +86,11 @@ def _check_use(playbook: Playbook, name: str, word: str, earlier: Sequence[str])
 
 
 def _check_of(playbook: Playbook, name: str, earlier: Sequence[str]) -> Iterator[Problem]:
-    of = getattr(playbook.phases[name], "of", None)
     runs = [each for each in earlier if playbook.phases[each].kind == "train"]
-    if of is not None and of not in runs:
-        what = f"{name} is of {of}, which is no earlier phase that trains"
-        yield Problem(what, playbook.where(name, "of"), f"name one of: {', '.join(runs) or 'none'}")
+    for word, source in playbook.phases[name].trained().items():
+        if source not in runs:
+            what = f"{name} is of {source}, which is no earlier phase that trains"
+            yield Problem(what, playbook.where(name, word), f"name one of: {', '.join(runs) or 'none'}")
 
 
 def _has_winner(phase: Phase) -> bool:

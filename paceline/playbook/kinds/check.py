@@ -33,8 +33,8 @@ class Check(Phase):
     kind: Literal["check"] = key(..., "It checks.")
     of: str | None = key(None, "The training phase whose best model is evaluated again; null: nothing is run.")
 
-    def sources(self) -> list[str]:
-        return [self.of] if self.of else []
+    def trained(self) -> dict[str, str]:
+        return {"of": self.of} if self.of else {}
 
     def silent(self) -> Mapping[str, str]:
         names = ("equal", "num_compared", "num_different", *self.reports.prefixes)
