@@ -22,7 +22,9 @@ SMALL = (
     "P1.steps=12",
     "P1.warmup_steps=2",
     "retrieval.train.epochs=3",
+    "retrieval.train.schedule.warmup_steps=2",
     "P2.train.epochs=2",
+    "P2.train.schedule.warmup_steps=2",
 )
 
 
