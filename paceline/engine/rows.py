@@ -52,7 +52,7 @@ def find_tables(model: nn.Module) -> dict[str, nn.Parameter]:
 
 
 def _look_up(ids: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-    return functional.embedding(ids, weight)
+    return functional.embedding(ids, weight, sparse=True)
 
 
 def _hash(ids: torch.Tensor, num_rows: int) -> torch.Tensor:
