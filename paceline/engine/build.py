@@ -161,6 +161,7 @@ def build_trainer(context: Context, workload: Workload) -> Trainer:
         RankTimes(context, strategy, step.losses),
         compilation,
         average,
+        tables,
         garbage=Garbage(config.train.gc_every, events),
         marks=marks,
     )

@@ -23,7 +23,7 @@ from paceline.engine.optimizer import LearningRate
 from paceline.engine.row_gather import RowGather
 from paceline.engine.row_optimizer import RowOptimizer
 from paceline.engine.row_sums import group_rows, read_sizes, sum_groups
-from paceline.engine.strategies.base import Strategy
+from paceline.engine.strategies.base import Strategy, find_trainable
 from paceline.errors import CheckpointError, UsageError
 
 Rows = Mapping[str, tuple[torch.Tensor, torch.Tensor]]
@@ -32,16 +32,15 @@ Rows = Mapping[str, tuple[torch.Tensor, torch.Tensor]]
 
 @dataclass
 class Traffic:
-    """What one rank has received of the others' gradients of tables, padding included."""
+    """Of all steps of this start."""
 
     steps: int = 0
-    bytes: int = 0
     rows: int = 0
-    """touched in these steps, of all ranks together, each once a step"""
-
-    @property
-    def bytes_per_step(self) -> float:
-        return self.bytes / max(1, self.steps)
+    """touched, of all ranks together, each once in a step"""
+    own_bytes: int = 0
+    """of what this rank had to send: numbers and rows, each once in a step"""
+    bytes: int = 0
+    """that this rank received of the others, padding included"""
 
 
 class Tables:
@@ -55,18 +54,32 @@ class Tables:
         self._divisor = strategy.divisor
         self._type = COMPRESSED_TYPES.get(context.config.parallel.compression, torch.float32)
         self._gather = RowGather(context.ranks)
+        self._other_bytes = sum(p.numel() for p in find_trainable(strategy.model).values()) * self._type.itemsize
         self.traffic = Traffic()
 
     @property
     def dense_bytes(self) -> int:
-        """What a rank would receive in every step of an all-reduce of dense gradients, in the same type."""
+        """What a rank would receive in every step of a ring's all-reduce of dense gradients, in the same type."""
         world_size = self._ranks.world_size
         size = sum(weight.numel() for weight in self.parameters.values()) * self._type.itemsize
         return 2 * size * (world_size - 1) // world_size
 
+    def describe_traffic(self) -> dict[str, float]:
+        """Means of a step: rows, bytes received, those of dense gradients, and the tables' share of all gradients of this rank."""
+        traffic, steps = self.traffic, max(1, self.traffic.steps)
+        own_bytes = traffic.own_bytes / steps
+        return {
+            "steps": traffic.steps,
+            "rows": round(traffic.rows / steps, 1),
+            "bytes": round(traffic.bytes / steps),
+            "dense_bytes": self.dense_bytes,
+            "share": round(own_bytes / max(1, own_bytes + self._other_bytes), 4),
+        }
+
     def gather(self) -> Rows:
         """Takes what the backwards of a step have left on this rank, and brings it together with the others'."""
         gradients = _sum_rows({name: self._take(name, weight) for name, weight in self.parameters.items()})
+        self.traffic.own_bytes += sum(len(ids) * self._row_bytes(rows) for ids, rows in gradients.values())
         if self._ranks.has_group:
             gradients = self._exchange(gradients)
         self.traffic.steps += 1
@@ -119,10 +132,13 @@ class Tables:
                 # Divided before they are cast: fp16 ends at 65,504.
                 rows = (rows / self._divisor).to(self._type)
                 ids, rows = self._gather.run(ids.int(), counts), self._gather.run(rows, counts)
-                row_bytes = ids.itemsize + rows.shape[1] * rows.itemsize
-                self.traffic.bytes += (self._ranks.world_size - 1) * max(counts) * row_bytes
+                self.traffic.bytes += (self._ranks.world_size - 1) * max(counts) * self._row_bytes(rows)
             gathered[name] = ids, rows
         return _sum_rows(gathered)
+
+    def _row_bytes(self, rows: torch.Tensor) -> int:
+        """Of a row as it travels, with its number."""
+        return torch.int32.itemsize + rows.shape[1] * self._type.itemsize
 
 
 def build_tables(strategy: Strategy, context: Context, learning_rate: LearningRate) -> Tables | None:
