@@ -14,8 +14,10 @@ import torch
 from paceline.config.sections import Optimizer
 from paceline.engine.optimizer import split_parameters
 
-_AT_ONCE = 1 << 24
-"""Numbers of touched rows that are updated together: what is computed on the way takes so much memory a few times."""
+_AT_ONCE = {"cpu": 1 << 17}
+_AT_ONCE_ELSEWHERE = 1 << 25
+"""Numbers in touched rows that are updated together: what is computed on the way takes so much memory a few times. On a CPU it stays in a
+cache (17 MB of rows of width 512, one thread: 91 ms, and 252 ms in one piece; 2026-11-16)."""
 
 
 class RowOptimizer:
@@ -50,7 +52,7 @@ class RowOptimizer:
         """Rows `ids`, each there once, by factor · gradient; none where `skip` (a scalar on the device) is 1."""
         if not len(ids):
             return
-        count = max(1, _AT_ONCE // gradient.shape[1])
+        count = max(1, _AT_ONCE.get(ids.device.type, _AT_ONCE_ELSEWHERE) // gradient.shape[1])
         with torch.no_grad():
             for some, rows in zip(torch.split(ids, count), torch.split(gradient, count), strict=True):
                 self._update_some(name, some, rows, lr, factor, skip)
@@ -85,12 +87,13 @@ class RowOptimizer:
             weight = weight * (1 - lr * decay)
         elif decay:
             gradient = gradient + decay * weight
-        average = before["exp_avg"] * beta1 + gradient * (1 - beta1)
-        square = before["exp_avg_sq"] * beta2 + gradient.square() * (1 - beta2)
+        average = torch.lerp(before["exp_avg"], gradient, 1 - beta1)
+        square = (before["exp_avg_sq"] * beta2).addcmul_(gradient, gradient, value=1 - beta2)
         count = before["step"] + 1
         # In double, as torch has them on the host: 1 - 0.999 keeps four digits in fp32.
         times = count.double().unsqueeze(1)
         rate = (lr / (1 - beta1**times)).float()
         correction = (1 - beta2**times).sqrt().float()
-        weight = weight - rate * average / (square.sqrt() / correction + self._config.eps)
+        change = average / square.sqrt().div_(correction).add_(self._config.eps)
+        weight = weight - change.mul_(rate)
         return {"": weight, "exp_avg": average, "exp_avg_sq": square, "step": count}

@@ -30,7 +30,7 @@ def build(name: str = "adamw", **settings) -> tuple[torch.nn.Parameter, RowOptim
     ids=str,
 )
 def test_the_rule_is_that_of_torch(name, settings, monkeypatch):
-    monkeypatch.setattr(row_optimizer, "_AT_ONCE", 8)  # two rows at a time
+    monkeypatch.setattr(row_optimizer, "_AT_ONCE", {"cpu": 8})  # two rows at a time
     weight, optimizer = build(name, **settings)
     dense = torch.nn.Parameter(weight.detach().clone())
     options = {"momentum": settings["momentum"]} if name == "sgd" else {}
