@@ -49,8 +49,8 @@ class RowTable(nn.Module):
 
     def forward(self, ids: torch.Tensor) -> torch.Tensor:
         if self.hash_rows is None:
-            return _look_up(ids, self.weight)
-        return _look_up(_hash(ids, self.hash_rows), self.weight).sum(0)
+            return functional.embedding(ids.long(), self.weight, sparse=True)
+        return functional.embedding(_hash(ids, self.hash_rows), self.weight, sparse=True).sum(0)
 
     def extra_repr(self) -> str:
         hashed = f", hash_rows={self.hash_rows}" if self.hash_rows is not None else ""
@@ -61,10 +61,6 @@ def find_tables(model: nn.Module) -> dict[str, nn.Parameter]:
     """The weights of the model's tables that are trained, by the names of the parameters; tied ones once."""
     weights = {module.weight for module in model.modules() if isinstance(module, RowTable)}
     return {name: p for name, p in model.named_parameters() if p.requires_grad and p in weights}
-
-
-def _look_up(ids: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-    return functional.embedding(ids, weight, sparse=True)
 
 
 def _hash(ids: torch.Tensor, num_rows: int) -> torch.Tensor:
