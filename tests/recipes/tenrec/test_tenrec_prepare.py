@@ -75,11 +75,14 @@ def test_every_column_is_what_a_plain_reading_gives(tmp_path: Path, monkeypatch:
     assert counts["rows_with_item_in_history"] == len(had) > 0
 
 
-def test_a_mark_quotes_blank_lines_and_an_open_end_do_not_matter(tmp_path: Path) -> None:
+def test_a_mark_quotes_blank_lines_and_an_open_end_do_not_matter(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(csv_input, "_BLOCK_BYTES", 100)
     rows = draw_rows(30)
     lines = write_csv(tmp_path / "a.csv", rows).read_text().splitlines()
     lines[0] = ",".join(f'"{name}"' for name in COLUMNS)
-    (tmp_path / "a.csv").write_bytes(("\ufeff" + "\n".join([*lines[:5], "", *lines[5:]])).encode())
+    (tmp_path / "a.csv").write_bytes(("\ufeff" + "\n".join([*lines[:5], "", *lines[5:], *[""] * 300])).encode())
     run(tmp_path / "a.csv", tmp_path / "out")
     check_against_rows(tmp_path / "out", rows)
 
@@ -252,11 +255,24 @@ def test_a_directory_of_another_kind_or_version_is_refused(
     file, out = write_csv(tmp_path / "a.csv", draw_rows(50)), tmp_path / "out"
     run(file, out)
     record = json.loads((out / RECORD).read_text())
+    del record["seal"]
     (out / RECORD).write_text(json.dumps(record | change))
     with pytest.raises(DataError, match=says):
         open_table(out)
     if "version" in change:
         assert run(file, out).notes == ["made again: version 0 of this step made it, this is 1"]
+
+
+def test_a_changed_letter_of_the_record_is_found(tmp_path: Path) -> None:
+    file, out = write_csv(tmp_path / "a.csv", draw_rows(50)), tmp_path / "out"
+    run(file, out, 3)
+    text = (out / RECORD).read_text()
+    assert '"users": 3' in text
+    (out / RECORD).write_text(text.replace('"users": 3', '"users": 7'))
+    with pytest.raises(DataError, match="cannot be understood"):
+        open_table(out, 7)
+    run(file, out, 3)
+    assert (out / RECORD).read_text() == text
 
 
 def test_a_directory_that_is_none_is_refused(tmp_path: Path) -> None:
@@ -381,3 +397,27 @@ def test_what_rows_say_differently_of_one_user_is_counted(tmp_path: Path) -> Non
     assert counts["actions_not_said"] == 0
     rows[3]["like"] = None
     assert run(write_csv(tmp_path / "b.csv", rows), tmp_path / "b").prepared.counts["actions_not_said"] == 1
+
+
+PEAK = """
+import resource, sys
+from pathlib import Path
+from paceline.recipes.tenrec.prepare import prepare
+from paceline.recipes.tenrec.request import Request
+
+prepare(Request(Path(sys.argv[1]), Path(sys.argv[2])), lambda progress: None)
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+"""
+
+
+@pytest.mark.slow
+def test_memory_does_not_grow_with_rows(tmp_path: Path) -> None:
+    peaks = []
+    for rows in (800_000, 3_200_000):
+        file = tmp_path / f"{rows}.csv"
+        write_generated(Generator(5000, 1000, rows, 0), file, lambda progress: None)
+        words = [sys.executable, "-c", PEAK, str(file), str(tmp_path / str(rows))]
+        done = subprocess.run(words, capture_output=True, text=True, timeout=50, check=True)
+        peaks.append(int(done.stdout) // 1024)
+    # In memory the columns alone would take 120 MiB more.
+    assert peaks[1] - peaks[0] < 40, peaks
