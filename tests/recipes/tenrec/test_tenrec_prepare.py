@@ -75,6 +75,14 @@ def test_every_column_is_what_a_plain_reading_gives(tmp_path: Path, monkeypatch:
     assert counts["rows_with_item_in_history"] == len(had) > 0
 
 
+def test_a_user_that_comes_back_in_a_later_block_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = sorted(draw_rows(100), key=lambda row: int(row["user_id"] or 0))
+    _, content = write_csv(tmp_path / "a.csv", rows).read_bytes().split(b"\n", 1)
+    monkeypatch.setattr(csv_input, "_BLOCK_BYTES", len(content))
+    run(write_csv(tmp_path / "a.csv", rows + rows), tmp_path / "out")
+    check_against_rows(tmp_path / "out", rows + rows)
+
+
 def test_a_mark_quotes_blank_lines_and_an_open_end_do_not_matter(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -390,10 +398,11 @@ def test_what_rows_say_differently_of_one_user_is_counted(tmp_path: Path) -> Non
     rows = draw_rows(40, users=2)
     for row in rows:
         row["age"] = 1
-    rows[0]["age"], rows[30]["age"], rows[31]["age"] = None, 2, 2
+    mine = [row for row in rows if row["user_id"] == rows[0]["user_id"]]
+    mine[0]["age"], mine[1]["age"] = None, 5
     counts = run(write_csv(tmp_path / "a.csv", rows), tmp_path / "out").prepared.counts
-    assert counts["rows_of_another_gender_or_age"] == 2
-    assert open_table(tmp_path / "out").users.age.tolist() == [2, 2]
+    assert counts["rows_of_another_gender_or_age"] == len(mine) - 2
+    assert open_table(tmp_path / "out").users.age.tolist() == [6, 2]
     assert counts["actions_not_said"] == 0
     rows[3]["like"] = None
     assert run(write_csv(tmp_path / "b.csv", rows), tmp_path / "b").prepared.counts["actions_not_said"] == 1
