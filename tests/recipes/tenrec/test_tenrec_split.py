@@ -53,7 +53,8 @@ def test_by_user_nobody_is_on_two_sides_and_others_do_not_matter(table: Table) -
     assert set(table.user[other.test].tolist()) != users[2]
 
 
-def test_by_row_each_user_is_trained_on_before_it_is_tested(table: Table) -> None:
+def test_by_row_each_user_is_trained_on_before_it_is_tested(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("paceline.recipes.tenrec.split._PIECE", 1000)
     split = split_table(table, Parameters("row", validation_share=0.2, test_share=0.1, max_users=250))
     side_of = np.full(table.num_rows, 3)
     for number, side in enumerate(SIDES):
