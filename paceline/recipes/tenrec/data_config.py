@@ -35,7 +35,7 @@ class Data(sections.Data):
         IDENTITY,
     )
     negatives: int = key(
-        127, "For the ranker: candidates beside the positive one, recorded and sampled, in training and in evaluation.", IDENTITY, ge=1
+        127, "For the ranker: candidates beside the positive one in training, recorded and sampled.", IDENTITY, ge=1
     )
     recorded: float = key(
         0.5,
