@@ -41,7 +41,10 @@ class Model(Section):
         0.0, "Share of activations zeroed after the embedding and in each residual branch.", IDENTITY, ge=0, lt=1
     )
     temperature: float = key(
-        0.1, "For towers: what the product of two vectors of length 1 is divided by; smaller is sharper.", IDENTITY, ge=0.001
+        0.1,
+        "For towers: what the product of two vectors of length 1 is divided by; smaller is sharper.",
+        IDENTITY,
+        ge=0.001,
     )
     hash_rows: int | None = key(
         None,
