@@ -46,6 +46,8 @@ def draw_lists(side: Side, rows: npt.NDArray[np.integer], keys_B: torch.Tensor, 
     weights[:, 0] = 1
     if recorded:
         others, is_there = _take_recorded(side, users, starts_B, recorded)
+        # The item may have been shown to the same user in vain, too: beside itself it would tie, and no model could do better.
+        is_there &= others != positives[:, None]
         known = items[:, 1 : 1 + recorded]
         known[is_there] = others[is_there]
         counted = np.maximum(is_there.sum(1), 1)

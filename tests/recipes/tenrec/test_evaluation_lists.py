@@ -23,3 +23,12 @@ def test_lists_do_not_depend_on_how_many_negatives_were_trained_with(split: str)
     assert first["candidates"].shape == (8, 20)
     assert first.keys() == second.keys()
     assert all(torch.equal(first[name], second[name]) for name in first)
+
+
+def test_no_list_has_its_answer_twice() -> None:
+    job = load_job("tenrec", [*SMALL, "data.negatives=31"], environ={})
+    workload = job.recipe.build(job.config)
+    for samples in (workload.train_set(), workload.evaluation_set("test")):
+        batch = samples.fetch(range(len(samples)), Draw(0, epoch=0))
+        answers = batch["candidates"].gather(1, batch["places"][:, None])
+        assert ((batch["candidates"] == answers).sum(1) == 1).all()
