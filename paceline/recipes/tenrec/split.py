@@ -1,0 +1,95 @@
+"""Which rows are trained on, and which are held out; by user or by row, never by a time that the data does not have.
+
+user   whole users: nothing of a held-out user is trained on. The side follows from the user's id and the seed alone.
+row    of each user the first rows are trained on, the next validate, the last test: order is the order of the source.
+
+Popularity, and whatever else is counted, comes from the training rows: `Split.item_counts`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+import numpy as np
+
+from paceline.recipes.tenrec.table import Ints, Table, UInt32s, UInt64s
+
+Kind = Literal["user", "row"]
+KINDS: tuple[Kind, ...] = get_args(Kind)
+SIDES = ("train", "validation", "test")
+VERSION = 1
+"""Raised whenever the same table and parameters give other sides."""
+
+
+@dataclass(frozen=True)
+class Parameters:
+    """Everything that the sides follow from, beside the table."""
+
+    kind: Kind = "user"
+    validation_share: float = 0.1
+    test_share: float = 0.1
+    seed: int = 0
+    """for users: another seed holds out others"""
+
+
+@dataclass(frozen=True, eq=False)
+class Split:
+    """Row numbers of each side, ascending."""
+
+    table: Table
+    parameters: Parameters
+    train: UInt32s
+    validation: UInt32s
+    test: UInt32s
+
+    def rows(self, side: str) -> UInt32s:
+        return {"train": self.train, "validation": self.validation, "test": self.test}[side]
+
+    def item_counts(self) -> tuple[Ints, Ints]:
+        """Exposures and clicks of each item, at its number, over the training rows."""
+        exposures = np.zeros(self.table.num_items + 1, np.int64)
+        clicks = np.zeros_like(exposures)
+        for begin in range(0, len(self.train), _PIECE):
+            rows = self.train[begin : begin + _PIECE]
+            item = self.table.item[rows]
+            exposures += np.bincount(item, minlength=len(exposures))
+            clicks += np.bincount(item[self.table.actions[rows] & 1 > 0], minlength=len(clicks))
+        return exposures, clicks
+
+
+_PIECE = 1 << 22
+"""rows counted at a time, so that memory does not grow with the table"""
+
+
+def split_table(table: Table, parameters: Parameters) -> Split:
+    sides = _sides_by_user(table, parameters) if parameters.kind == "user" else _sides_by_row(table, parameters)
+    train, validation, test = (np.flatnonzero(sides == side).astype(np.uint32) for side in range(len(SIDES)))
+    return Split(table, parameters, train, validation, test)
+
+
+def _sides_by_user(table: Table, parameters: Parameters) -> np.ndarray[tuple[int], np.dtype[np.uint8]]:
+    draws = _mix(table.users.name.astype(np.uint64) + np.uint64(parameters.seed) * np.uint64(0x9E3779B97F4A7C15))
+    held = (parameters.test_share, parameters.test_share + parameters.validation_share)
+    side = 2 - np.searchsorted(held, draws / 2.0**64, side="right").astype(np.uint8)
+    return side[table.user]
+
+
+def _sides_by_row(table: Table, parameters: Parameters) -> np.ndarray[tuple[int], np.dtype[np.uint8]]:
+    """A user with too few rows for a share holds nothing out."""
+    offsets: Ints = table.offsets.astype(np.int64)
+    lengths: Ints = offsets[1:] - offsets[:-1]
+    tests = (lengths * parameters.test_share).astype(np.int64)
+    trained = lengths - tests - (lengths * parameters.validation_share).astype(np.int64)
+    sides = np.empty(table.num_rows, np.uint8)
+    place = np.arange(table.num_rows) - np.repeat(offsets[:-1], lengths)
+    ends, begins = np.repeat(trained, lengths), np.repeat(lengths - tests, lengths)
+    sides[table.order] = (place >= ends).astype(np.uint8) + (place >= begins)
+    return sides
+
+
+def _mix(values: UInt64s) -> UInt64s:
+    """The finalizer of splitmix64: a 64-bit number of which each bit depends on all of the given one's."""
+    values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return values ^ (values >> np.uint64(31))

@@ -1,0 +1,126 @@
+"""The tenrec recipe's ranker as the engine sees it: data, model, loss, metrics of one configuration."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from paceline.recipes.tenrec.columns import ACTIONS, HISTORY
+from paceline.recipes.tenrec.config import TenrecConfig
+from paceline.recipes.tenrec.contexts import Tensors
+from paceline.recipes.tenrec.embedding import Sizes
+from paceline.recipes.tenrec.lists import mean_weight
+from paceline.recipes.tenrec.metrics import list_metric_names, measure_action, measure_lists
+from paceline.recipes.tenrec.opening import Opened, open_data
+from paceline.recipes.tenrec.ranker import LIST, Ranker
+from paceline.recipes.tenrec.ranking_loss import ranking_losses, split_actions
+from paceline.recipes.tenrec.samples import EvaluationSamples, ListSamples, take_rows
+from paceline.recipes.tenrec.side import ANY, build_side
+from paceline.workload import AttentionCall, Objective, Setting, Workload
+
+SPLITS = ("validation", "test")
+_WHY = "candidates look at the context and themselves, which no fused kernel does: written out"
+
+
+class RankerWorkload(Workload):
+    """Implements `paceline.workload.Workload` and `Attends`."""
+
+    objective = Objective("auc_click", "max")
+    unit = "candidates"
+    splits: Sequence[str] = SPLITS
+    has_static_shapes = True
+
+    def __init__(self, config: TenrecConfig) -> None:
+        self._config = config
+        self._opened = open_data(config.data)
+        split, data = self._opened.split, config.data
+        self._train = ListSamples(build_side(split, "train", ANY), data)
+        self._evaluated = {name: EvaluationSamples(build_side(split, name, ANY), data) for name in SPLITS}
+        self._mean_weight = mean_weight(self._train.side, data.negatives)
+        self.metric_names: Sequence[str] = (
+            *(f"auc_{action}" for action in ACTIONS),
+            "log_loss",
+            *(f"calibration_{action}" for action in ACTIONS),
+            *list_metric_names(config.evaluate.top_k),
+        )
+
+    def build_model(self, setting: Setting) -> Ranker:
+        return Ranker(self._opened.sizes, self._config.model)
+
+    def train_set(self) -> ListSamples:
+        return self._train
+
+    def evaluation_set(self, split: str) -> EvaluationSamples:
+        return self._evaluated[split]
+
+    def loss(self, model: torch.nn.Module, batch: Tensors) -> tuple[Tensor, Tensor]:
+        """Summed over all lists; each weighs 1."""
+        losses_B = ranking_losses(model(batch), batch, self._config.loss, self._mean_weight)
+        return losses_B.sum(), torch.full((), float(len(losses_B)), device=losses_B.device)
+
+    def attention_calls(self, device_type: str, micro_batch: int, block: int) -> Sequence[AttentionCall]:
+        """The candidates' of one layer: all have the same."""
+        model, data = self._config.model, self._config.data
+        evaluated = max(len(samples) for samples in self._evaluated.values())
+        rows = {"training": min(micro_batch, len(self._train)), "evaluation": min(block, evaluated)}
+        return [
+            AttentionCall(
+                phase,
+                count,
+                model.heads,
+                queries=data.negatives + 1,
+                keys=HISTORY + 2,
+                width=model.width // model.heads,
+                mask="bias",
+                why=_WHY,
+                own="torch",
+            )
+            for phase, count in rows.items()
+        ]
+
+    def units(self, ids: Sequence[int]) -> int:
+        return len(ids) * (self._config.data.negatives + 1)
+
+    def predict(self, model: torch.nn.Module, batch: Tensors) -> Mapping[str, Tensor]:
+        """Per list the place of its positive among all, and per impression the log-odds of each action."""
+        assert isinstance(model, Ranker)
+        scores_BC = model(batch)[..., LIST]
+        shown = model(take_rows(batch))[:, 0, :LIST]
+        return {
+            "rank": rank_positives(scores_BC, batch["places"]),
+            "logits": shown.view(*batch["row_actions"].shape, LIST),
+            "actions": batch["row_actions"],
+        }
+
+    def metrics(self, split: str, outputs: Mapping[str, np.ndarray[Any, Any]]) -> Mapping[str, float]:
+        found = measure_actions(outputs["logits"], outputs["actions"])
+        return found | measure_lists(outputs["rank"], self._config.data.negatives + 1, self._config.evaluate.top_k)
+
+    def details(self) -> Mapping[str, Any]:
+        table = self._opened.table
+        return {
+            "source": self._config.data.path or "generated",
+            "users": table.num_users,
+            "items": table.num_items,
+            "rows": table.num_rows,
+        }
+
+
+def measure_actions(logits: np.ndarray[Any, Any], actions: np.ndarray[Any, Any]) -> dict[str, float]:
+    """AUC and calibration of every action, and the log loss of all four; impressions that are not there do not count."""
+    is_there = actions >= 0
+    logits, actions = logits[is_there], actions[is_there]
+    found = [measure_action(logits[:, bit], actions >> bit & 1) for bit in range(len(ACTIONS))]
+    by_name = dict(zip(ACTIONS, found, strict=True))
+    each = {f"{metric}_{name}": one[metric] for metric in ("auc", "calibration") for name, one in by_name.items()}
+    return each | {"log_loss": sum(one["log_loss"] for one in found)}
+
+
+def rank_positives(scores_BC: Tensor, places_B: Tensor) -> Tensor:
+    """(B,) how many other candidates are not below the positive: ties, and what is not a number, count against it."""
+    own_B1 = scores_BC.gather(1, places_B[:, None])
+    return (~(scores_BC < own_B1)).sum(1) - 1
