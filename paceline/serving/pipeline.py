@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from paceline.serving.attempts import Attempts, describe
-from paceline.serving.candidates import Candidates, by_rank, join
+from paceline.serving.candidates import Candidates, join
 from paceline.serving.lanes import Lane, StuckError
 from paceline.serving.ordering import descending
 from paceline.serving.query import Query
@@ -116,9 +116,7 @@ class Pipeline:
         for number, (_, part, report) in enumerate(found):
             request.note(report, len(part) if part is not None else 0)
             if part is not None:
-                # Scores of different sources do not compare; what they say alike is who comes first.
-                source = np.full(len(part), number, np.int16)
-                parts.append(part.having(score=by_rank(len(part)), source=source))
+                parts.append(part.having(source=np.full(len(part), number, np.int16)))
         return join(parts)
 
     def _hydrate_candidates(self, request: _Request, candidates: Candidates) -> Candidates:

@@ -45,7 +45,7 @@ class QueryHydrator(Stage, Protocol):
 
 class Source(Stage, Protocol):
     def fetch(self, query: Query) -> Candidates:
-        """Candidates with comparable scores, the best first."""
+        """Candidates, the best first, with scores that compare between sources, such as `Candidates.build` gives by rank."""
         ...
 
 

@@ -48,6 +48,11 @@ class RankerWorkload(Workload):
             *list_metric_names(config.evaluate.top_k),
         )
 
+    @property
+    def opened(self) -> Opened:
+        """The rows that the model was trained on, and their split: what serves it looks things up there."""
+        return self._opened
+
     def build_model(self, setting: Setting) -> Ranker:
         return Ranker(self._opened.sizes, self._config.model)
 
