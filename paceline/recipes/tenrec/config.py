@@ -19,7 +19,7 @@ from paceline.workload import Recipe, Workload
 
 _RANKER = ("model.mixer", "model.heads", "loss.smoothing", "loss.list_weight", "data.negatives", "data.recorded")
 _RANKER_ONLY = (*_RANKER, "evaluate.retrieval", "evaluate.retrieved")
-_TOWERS_ONLY = ("loss.negatives", "loss.num_sampled", "loss.popularity_power")
+_TOWERS_ONLY = ("model.temperature", "loss.negatives", "loss.num_sampled", "loss.popularity_power")
 
 
 class Model(Section):
@@ -39,6 +39,9 @@ class Model(Section):
     feed_forward: int | None = key(None, "Hidden width of the feed-forward layers; null: 4 × width.", IDENTITY, ge=1)
     dropout: float = key(
         0.0, "Share of activations zeroed after the embedding and in each residual branch.", IDENTITY, ge=0, lt=1
+    )
+    temperature: float = key(
+        0.1, "For towers: what the product of two vectors of length 1 is divided by; smaller is sharper.", IDENTITY, ge=0.001
     )
     hash_rows: int | None = key(
         None,

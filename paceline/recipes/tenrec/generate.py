@@ -65,6 +65,17 @@ class Generator:
     def num_users(self) -> int:
         return len(self.people.gender)
 
+    def users(self) -> Users:
+        """Named 1 … num_users."""
+        people = self.people
+        return Users(people.gender + np.uint8(1), people.age + np.uint8(1), np.arange(1, self.num_users + 1))
+
+    def categories(self) -> UInt16s:
+        """Of each item, at its number."""
+        category = (self.world.category + 1).astype(np.uint16)
+        category[0] = 0
+        return category
+
     def probability(self, users: npt.NDArray[np.integer], items: npt.NDArray[np.integer]) -> Floats:
         """(n, 4): the chance that a user to whom the item is shown clicks, follows, likes, shares."""
         chances = self.people.chances(self.world, users, items)
@@ -130,12 +141,15 @@ def generate(users: int, items: int, rows: int, seed: int) -> Generated:
     offsets, order = group_rows(columns["user"], users)
     exposures = np.bincount(columns["item"], minlength=items + 1)
     clicks = np.bincount(columns["item"], columns["actions"] & 1, minlength=items + 1).astype(np.int64)
-    people = generator.people
-    known = Users(people.gender + np.uint8(1), people.age + np.uint8(1), np.arange(1, users + 1))
-    category = (generator.world.category + 1).astype(np.uint16)
-    category[0] = 0
-    stock = Items(category, np.arange(items + 1), exposures, clicks)
-    table = Table(**columns, users=known, items=stock, offsets=offsets, order=order, identity=generator.identity)
+    stock = Items(generator.categories(), np.arange(items + 1), exposures, clicks)
+    table = Table(
+        **columns,
+        users=generator.users(),
+        items=stock,
+        offsets=offsets,
+        order=order,
+        identity=generator.identity,
+    )
     return Generated(table, generator)
 
 

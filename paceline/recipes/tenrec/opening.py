@@ -38,3 +38,16 @@ def measure_sizes(table: Table) -> Sizes:
     return Sizes(
         table.num_items + 1, int(items.category.max()) + 1, int(users.gender.max()) + 1, int(users.age.max()) + 1
     )
+
+
+def describe(opened: Opened, data: Data) -> dict[str, object]:
+    """Sizes worth printing."""
+    table, split = opened.table, opened.split
+    return {
+        "source": data.path or "generated",
+        "users": table.num_users,
+        "items": table.num_items,
+        "rows": table.num_rows,
+        "rows_train": len(split.train),
+        "categories": opened.sizes.categories - 1,
+    }

@@ -13,6 +13,7 @@ from typing import Literal, get_args
 
 import numpy as np
 
+from paceline.errors import DataError
 from paceline.recipes.tenrec.table import Ints, Table, UInt32s, UInt64s
 
 Kind = Literal["user", "row"]
@@ -31,6 +32,8 @@ class Parameters:
     test_share: float = 0.1
     seed: int = 0
     """for users: another seed holds out others"""
+    max_users: int | None = None
+    """only the rows of the first ones; None: of all"""
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,9 +66,18 @@ _PIECE = 1 << 22
 
 
 def split_table(table: Table, parameters: Parameters) -> Split:
+    """DataError where a side that has a share gets no row."""
     sides = _sides_by_user(table, parameters) if parameters.kind == "user" else _sides_by_row(table, parameters)
+    if parameters.max_users is not None and parameters.max_users < table.num_users:
+        sides[table.user >= parameters.max_users] = len(SIDES)
     train, validation, test = (np.flatnonzero(sides == side).astype(np.uint32) for side in range(len(SIDES)))
-    return Split(table, parameters, train, validation, test)
+    split = Split(table, parameters, train, validation, test)
+    shares = {"train": 1.0, "validation": parameters.validation_share, "test": parameters.test_share}
+    empty = [side for side, share in shares.items() if share > 0 and not len(split.rows(side))]
+    if empty:
+        what = f"no row is for {' and '.join(empty)}: {table.num_rows:,} rows of {table.num_users:,} users, split by {parameters.kind}"
+        raise DataError(what, "data.split", "take more rows, or the other split: user or row")
+    return split
 
 
 def _sides_by_user(table: Table, parameters: Parameters) -> np.ndarray[tuple[int], np.dtype[np.uint8]]:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from paceline.recipes.tenrec.columns import ACTIONS, HISTORY
+from paceline.recipes.tenrec.columns import ACTIONS
 
 UInt8s = npt.NDArray[np.uint8]
 UInt16s = npt.NDArray[np.uint16]
@@ -97,7 +97,3 @@ def group_rows(user: npt.NDArray[np.integer], num_users: int) -> tuple[UInt64s, 
     if np.all(user[:-1] <= user[1:]):
         return offsets, np.arange(len(user), dtype=np.uint32)
     return offsets, np.argsort(user, kind="stable").astype(np.uint32)
-
-
-def empty_history(num_rows: int) -> UInt32s:
-    return np.zeros((num_rows, HISTORY), np.uint32)

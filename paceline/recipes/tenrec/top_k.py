@@ -1,13 +1,14 @@
 """The best items of a whole catalogue for each of some users: exact, in batches on the device, whatever the size of the catalogue.
 
     found = find_best(users_BD, items_ND, 100)           (B, 100) positions in the catalogue, best first
-    rank_in_catalogue(users_BD, items_ND, answers_B)     (B,) how many are better than the answer
+    rank_in_catalogue(users_BD, items_ND, answers_B)     (B,) how many are not worse than the answer
 
 Of equal scores the lower position comes first, on every device and however the catalogue is cut: nothing depends on who sorts.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 import torch
@@ -28,29 +29,25 @@ def find_best(users_BD: Tensor, items_ND: Tensor, k: int) -> tuple[Tensor, Tenso
 
 
 def rank_in_catalogue(users_BD: Tensor, items_ND: Tensor, answers_B: Tensor) -> Tensor:
-    """(B,) the place of each answer, a position in the catalogue, among all of it: 0 is the best."""
-    ranks_B = torch.zeros_like(answers_B)
-    keys_B1 = torch.zeros_like(answers_B)[:, None]
-    parts = list(_bounds(len(users_BD), len(items_ND)))
-    # The answer's score as its part of the product has it: another product may round otherwise.
-    for first, end in parts:
-        is_here_B1 = ((answers_B >= first) & (answers_B < end))[:, None]
-        keys_BN = _order(users_BD @ items_ND[first:end].T, first)
-        own_B1 = keys_BN.gather(1, (answers_B[:, None] - first).clamp(0, end - first - 1))
-        keys_B1 = torch.where(is_here_B1, own_B1, keys_B1)
+    """(B,) how many others of the whole catalogue are not below each answer, a position there: ties count against it."""
+    ranks_B, own_B1 = torch.full_like(answers_B, -1), users_BD.new_full((len(users_BD), 1), math.nan)
+    # The answer's score as its own part of the product has it: another product may round otherwise.
     for first, scores_BN in _score(users_BD, items_ND):
-        ranks_B += (_order(scores_BN, first) > keys_B1).sum(1)
+        is_here_B = (answers_B >= first) & (answers_B < first + scores_BN.shape[1])
+        places_B = (answers_B - first).clamp(0, scores_BN.shape[1] - 1)
+        own_B1 = torch.where(is_here_B[:, None], scores_BN.gather(1, places_B[:, None]), own_B1)
+    for _, scores_BN in _score(users_BD, items_ND):
+        ranks_B += (~(scores_BN < own_B1)).sum(1)
     return ranks_B
 
 
 def _score(users_BD: Tensor, items_ND: Tensor) -> Iterator[tuple[int, Tensor]]:
-    for first, end in _bounds(len(users_BD), len(items_ND)):
-        yield first, users_BD @ items_ND[first:end].T
-
-
-def _bounds(rows: int, num_items: int) -> Iterator[tuple[int, int]]:
-    at_once = max(1, MAX_SCORES // max(1, rows))
-    return ((first, min(first + at_once, num_items)) for first in range(0, num_items, at_once))
+    """The scores of a part of the catalogue after the other, and where it begins; in fp32 whatever the autocast."""
+    at_once = max(1, MAX_SCORES // max(1, len(users_BD)))
+    for first in range(0, len(items_ND), at_once):
+        with torch.autocast(users_BD.device.type, enabled=False):
+            scores_BN = users_BD @ items_ND[first : first + at_once].T
+        yield first, scores_BN
 
 
 def _order(scores_BN: Tensor, first: int) -> Tensor:

@@ -1,9 +1,9 @@
-"""The retrieval model: a user with a history and attributes, and an item with its category, as vectors whose product is the score.
+"""The retrieval model: a user with a history and attributes, and an item with its category, as vectors of length 1, near where they fit.
 
-    rows = model(batch)                       what a step's loss is made of: each sample's user beside its item
+    users_BD, items_ND = model(batch)
     model.embed_users(batch), model.embed_items(items, categories)
 
-The two meet in that product alone, so that the vectors of a whole catalogue can be computed before anybody asks.
+The two meet in their product alone, so that the vectors of a whole catalogue can be computed before anybody asks.
 
 Shapes: B samples, S items of a history, D width.
 """
@@ -73,13 +73,11 @@ class Tower(nn.Module):
         super().__init__()
         self.layers = nn.ModuleList(Layer(config) for _ in range(config.layers))
         self.project = nn.Linear(config.width, config.width)
-        self._scale = config.width**-0.25
-        """of each vector, so that products begin as large whatever the width"""
 
     def forward(self, states: Tensor) -> Tensor:
         for layer in self.layers:
             states = layer(states)
-        return self.project(states).float() * self._scale  # type: ignore[no-any-return]
+        return F.normalize(self.project(states).float(), dim=-1)
 
 
 class Layer(nn.Module):

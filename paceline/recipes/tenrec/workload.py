@@ -12,10 +12,9 @@ from torch import Tensor
 from paceline.recipes.tenrec.columns import ACTIONS, HISTORY
 from paceline.recipes.tenrec.config import TenrecConfig
 from paceline.recipes.tenrec.contexts import Tensors
-from paceline.recipes.tenrec.embedding import Sizes
 from paceline.recipes.tenrec.lists import mean_weight
 from paceline.recipes.tenrec.metrics import list_metric_names, measure_action, measure_lists
-from paceline.recipes.tenrec.opening import Opened, open_data
+from paceline.recipes.tenrec.opening import describe, open_data
 from paceline.recipes.tenrec.ranker import LIST, Ranker
 from paceline.recipes.tenrec.ranking_loss import ranking_losses, split_actions
 from paceline.recipes.tenrec.samples import EvaluationSamples, ListSamples, take_rows
@@ -106,13 +105,7 @@ class RankerWorkload(Workload):
         return found | measure_lists(outputs["rank"], self._config.data.negatives + 1, self._config.evaluate.top_k)
 
     def details(self) -> Mapping[str, Any]:
-        table = self._opened.table
-        return {
-            "source": self._config.data.path or "generated",
-            "users": table.num_users,
-            "items": table.num_items,
-            "rows": table.num_rows,
-        }
+        return describe(self._opened, self._config.data)
 
 
 def measure_actions(logits: np.ndarray[Any, Any], actions: np.ndarray[Any, Any]) -> dict[str, float]:
