@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from typing import Literal
 
 import torch
-import torch._inductor.config as inductor
 from torch import Tensor
 
 Batch = Mapping[str, Tensor]
@@ -56,6 +55,8 @@ def accelerate(
     model: Program, batches: Sequence[Batch], precision: Precision = "fp32", seconds: float = 3.0
 ) -> tuple[Program | None, Proof]:
     """The program, where it is equal and faster, and its proof; measured for so many seconds."""
+    import torch._inductor.config as inductor  # takes seconds: only where something is compiled
+
     compiled = torch.compile(lambda batch: model(batch), dynamic=False)
 
     def fast(batch: Batch) -> Tensor:

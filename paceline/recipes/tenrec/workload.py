@@ -14,7 +14,7 @@ from paceline.recipes.tenrec.config import TenrecConfig
 from paceline.recipes.tenrec.contexts import Tensors
 from paceline.recipes.tenrec.lists import mean_weight
 from paceline.recipes.tenrec.metrics import list_metric_names, measure_action, measure_lists
-from paceline.recipes.tenrec.opening import describe, open_data
+from paceline.recipes.tenrec.opening import Opened, describe, open_data
 from paceline.recipes.tenrec.ranker import LIST, Ranker
 from paceline.recipes.tenrec.ranking_loss import ranking_losses, split_actions
 from paceline.recipes.tenrec.samples import EvaluationSamples, ListSamples, take_rows

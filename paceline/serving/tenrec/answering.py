@@ -9,7 +9,7 @@ popularity, with a note; so is whoever gets fewer items than asked for.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -39,8 +39,9 @@ class Wishes:
     retrieval: str | None = None
     """a run of towers; None: the one that the ranker was evaluated with, if there is one"""
     candidates: int = Settings.candidates
-    blocked: Sequence[str] = ()
-    blocked_categories: Sequence[int] = field(default_factory=tuple)
+    block: Sequence[str] = ()
+    """items"""
+    block_category: Sequence[int] = ()
 
 
 def recommend(trained: Trained, wishes: Wishes) -> tuple[Recommendation, dict[str, Any]]:
@@ -72,9 +73,9 @@ def _find_towers(trained: Trained, wishes: Wishes) -> tuple[Trained | None, str]
 
 
 def _build_query(stock: Stock, wishes: Wishes) -> Query:
-    blocked = np.array([stock.find_item(name, "--block") for name in wishes.blocked], np.int64)
+    blocked = np.array([stock.find_item(name, "--block") for name in wishes.block], np.int64)
     # Category 0 is none; the recorded number is one less.
-    categories = np.array([number + 1 for number in wishes.blocked_categories], np.int64)
+    categories = np.array([number + 1 for number in wishes.block_category], np.int64)
     query = Query(top=wishes.top, blocked_items=blocked, blocked_categories=categories)
     if wishes.user is not None:
         return query.having(user=stock.find_user(wishes.user))

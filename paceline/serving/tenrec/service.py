@@ -101,11 +101,11 @@ class Service:
             batcher.close()
 
     def _build_sources(self, towers: Towers | None) -> list[Source]:
-        settings, categories = self.settings, self.stock.table.items.category
+        settings = self.settings
         if towers is None:
             return [PopularSource(self.stock.popular, settings.candidates)]
         num_popular = settings.candidates // 5
-        index = TowerIndex(towers, categories, settings.candidates - num_popular)
+        index = TowerIndex(towers, self.stock.table, settings.candidates - num_popular)
         found = self._batch(index.find)
         popular = PopularSource(self.stock.popular, num_popular, share=1.0 if self.ranker else _FILLER)
         return [TowersSource(found, settings.source_s), popular]

@@ -1,7 +1,7 @@
 """Where candidates come from: the towers' best of the whole catalogue, exactly; and what is popular, for whoever has no history.
 
-TowersSource(Batcher(TowerIndex(model, categories, num_items).find), count=1000)
-PopularSource(stock.popular, count=250)
+TowersSource(Batcher(TowerIndex(model, table, 800).find))
+PopularSource(stock.popular, 200)
 """
 
 from __future__ import annotations
@@ -12,38 +12,30 @@ from typing import ClassVar
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
-from paceline.recipes.tenrec.contexts import to_tensor
-from paceline.recipes.tenrec.top_k import find_best
+from paceline.recipes.tenrec.catalogue import Catalogue
+from paceline.recipes.tenrec.table import Table
 from paceline.recipes.tenrec.towers import Towers
 from paceline.serving.batcher import Batcher
 from paceline.serving.candidates import Candidates, by_rank
 from paceline.serving.query import Query
 from paceline.serving.tenrec.contexts import build_contexts
 
-_AT_ONCE = 65_536
-"""items whose vectors are computed together"""
-
 
 class TowerIndex:
     """The vectors of all items, computed once; users' are computed when they ask."""
 
-    def __init__(self, model: Towers, categories: NDArray[np.uint16], count: int) -> None:
-        self._model, self._categories, self._count = model.eval(), categories, count
-        with torch.inference_mode():
-            self._items_ND = torch.cat([self._embed(first) for first in range(1, len(categories), _AT_ONCE)])
+    def __init__(self, model: Towers, table: Table, count: int) -> None:
+        self._model, self._categories, self._count = model.eval(), table.items.category, count
+        with torch.no_grad():
+            self._items_ND = Catalogue(table).embed(model)
 
     def find(self, queries: Sequence[Query]) -> list[Candidates]:
         """The best `count` items for each, in one product."""
-        with torch.inference_mode():
+        with torch.no_grad():
             users_BD = self._model.embed_users(build_contexts(queries, self._categories))
-            positions, _ = find_best(users_BD, self._items_ND, self._count)
-        return [Candidates.build(items + 1) for items in positions.numpy()]  # position 0 of the vectors is item 1
-
-    def _embed(self, first: int) -> Tensor:
-        kinds = to_tensor(self._categories[first : first + _AT_ONCE])
-        return self._model.embed_items(torch.arange(first, first + len(kinds)), kinds)
+            found = Catalogue.find(users_BD, self._items_ND, self._count)
+        return [Candidates.build(items) for items in found.numpy()]
 
 
 class TowersSource:

@@ -59,10 +59,9 @@ class Stock:
     def seen_by(self, user: int) -> Ints:
         """Whatever the user was shown, or has in the history."""
         rows = self.table.rows_of(user)
-        seen: Ints = np.unique(np.concatenate((self.table.item[rows], self.table.history[rows].ravel()))).astype(
-            np.int64
-        )
-        return seen[seen != NONE]
+        had = np.concatenate((self.table.item[rows], self.table.history[rows].ravel())).astype(np.int64)
+        seen: Ints = np.unique(had[had != NONE])
+        return seen
 
     def type_in(self, names: list[str]) -> Ints:
         """A history from the names of its items, oldest first, as the model takes it."""
