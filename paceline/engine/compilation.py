@@ -20,6 +20,7 @@ import torch.distributed as dist
 
 from paceline.config.sections import RunConfig
 from paceline.engine.context import Context
+from paceline.engine.rows import RowTable
 
 BACKEND = "inductor"
 """What compiles; torch's own name for it."""
@@ -51,6 +52,10 @@ class Compilation:
             return model._call_impl(*args, **kwargs)  # type: ignore[no-untyped-call]
 
         self._compiled = torch.compile(forward, **options)
+        for table in model.modules():
+            if isinstance(table, RowTable):
+                # Compilers are made for dense gradients: a table is looked up between two parts.
+                vars(table)["forward"] = torch.compiler.disable(table.forward)  # type: ignore[no-untyped-call]
         self._device = context.ranks.device
         self._is_paused = False
         self._is_given_up = False

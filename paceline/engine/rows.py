@@ -13,22 +13,34 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+from paceline.errors import UsageError
+
 _FACTORS = (0x1E3779B97F4A7C15, 0x3F58476D1CE4E5B9)
 """Large and odd, one for each hash: the upper bits of a product depend on all of a number's."""
 _UPPER = 32
+_MOST_ROWS = 2**31 - 1
+"""Numbers of rows travel in 32 bits."""
 
 
 class RowTable(nn.Module):
     """`num_rows` rows of `width` numbers, looked up by their numbers.
 
-    With `hash_rows` there are only so many, and each number has the sum of two of them, by two hashes: numbers that share one differ in the
-    other, but for one pair in `hash_rows`.
+    With `hash_rows` there are only so many, and each number has the sum of two of them, by two hashes: of the numbers that share one, all but
+    one in `hash_rows` differ in the other.
     """
 
     def __init__(self, num_rows: int, width: int, hash_rows: int | None = None) -> None:
         super().__init__()
+        held = num_rows if hash_rows is None else hash_rows
+        if min(num_rows, width, held) < 1 or held > _MOST_ROWS:
+            raise UsageError(
+                f"a table of {num_rows:,} rows of width {width:,}"
+                + (f", hashed to {hash_rows:,}" if hash_rows else ""),
+                "paceline.engine.rows.RowTable",
+                f"give it at least one row and one column, and at most {_MOST_ROWS:,} rows to hold",
+            )
         self.num_rows, self.width, self.hash_rows = num_rows, width, hash_rows
-        self.weight = nn.Parameter(torch.empty(hash_rows or num_rows, width))
+        self.weight = nn.Parameter(torch.empty(held, width))
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
@@ -37,8 +49,8 @@ class RowTable(nn.Module):
 
     def forward(self, ids: torch.Tensor) -> torch.Tensor:
         if self.hash_rows is None:
-            return _look_up(ids, self.weight)
-        return _look_up(_hash(ids, self.hash_rows), self.weight).sum(0)
+            return functional.embedding(ids.long(), self.weight, sparse=True)
+        return functional.embedding(_hash(ids, self.hash_rows), self.weight, sparse=True).sum(0)
 
     def extra_repr(self) -> str:
         hashed = f", hash_rows={self.hash_rows}" if self.hash_rows is not None else ""
@@ -49,10 +61,6 @@ def find_tables(model: nn.Module) -> dict[str, nn.Parameter]:
     """The weights of the model's tables that are trained, by the names of the parameters; tied ones once."""
     weights = {module.weight for module in model.modules() if isinstance(module, RowTable)}
     return {name: p for name, p in model.named_parameters() if p.requires_grad and p in weights}
-
-
-def _look_up(ids: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-    return functional.embedding(ids, weight)
 
 
 def _hash(ids: torch.Tensor, num_rows: int) -> torch.Tensor:

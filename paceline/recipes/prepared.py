@@ -2,7 +2,7 @@
 
     {"v": 1, "family": "movielens", "name": "ml-1m", "version": 1,
      "inputs": {"ratings.dat": "sha256 …", "movies.dat": "sha256 …"}, "source": {…}, "counts": {…},
-     "files": {"ml-1m.inter": {"bytes": 21593519, "sha256": "…"}, …}}
+     "files": {"ml-1m.inter": {"bytes": 21593519, "sha256": "…"}, …}, "parameters": {}, "seal": "sha256 of all this"}
 
 The inputs' content, not their place or date, decides whether there is anything to do. A directory belongs to one data set: another one
 is refused, and so is a file that stands in the way and was not written here.
@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import json
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
@@ -57,7 +58,8 @@ def read_prepared(directory: Path) -> Prepared | None:
     """The record of a directory; None where there is none, or none that can be understood."""
     try:
         content = read_json(directory / RECORD)
-        if content.pop("v") != _SCHEMA:
+        seal = content.pop("seal", None)
+        if (seal is not None and seal != _seal(content)) or content.pop("v") != _SCHEMA:
             return None
         files = {name: Made(**made) for name, made in content.pop("files").items()}
         return Prepared(**content, files=files)
@@ -170,7 +172,8 @@ class Making:
                 _check_free(self._directory / name, entry)
         for name in made:
             os.replace(_part_of(self._directory / name), self._directory / name)
-        write_json(self._directory / RECORD, {"v": _SCHEMA} | asdict(prepared))
+        content = json.loads(json.dumps({"v": _SCHEMA} | asdict(prepared), default=str))
+        write_json(self._directory / RECORD, content | {"seal": _seal(content)})
         return prepared
 
 
@@ -197,6 +200,11 @@ def _check_free(file: Path, entry: Made) -> None:
     """The very same content may stand there already: a preparation was killed before it wrote its record."""
     if os.path.lexists(file) and not (file.is_file() and sha256_of(file) == entry.sha256):
         raise OccupiedError("a file stands in the way that was not prepared here", str(file), f"move it away, or {_DO}")
+
+
+def _seal(content: dict[str, Any]) -> str:
+    """The digest of what a record says: a changed letter in it is found like one in a file. Records from before have none."""
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
 def _part_of(file: Path) -> Path:

@@ -14,7 +14,7 @@ from paceline.config import sections
 from paceline.config.sections import IDENTITY, Section, key
 from paceline.errors import Problem
 from paceline.recipes.tenrec.data_config import Data, find_idle_data
-from paceline.recipes.tenrec.source import identify_generated
+from paceline.recipes.tenrec.source import find_table, identify_generated, identify_table
 from paceline.workload import Recipe, Workload
 
 _RANKER = ("model.mixer", "model.heads", "loss.smoothing", "loss.list_weight", "data.negatives", "data.recorded")
@@ -60,7 +60,7 @@ class Loss(Section):
         0.1, "For ranker: share of a list's target that is spread evenly over its candidates.", IDENTITY, ge=0, lt=1
     )
     list_weight: float = key(
-        1.0,
+        0.2,
         "For ranker: weight of telling the clicked candidate from the sampled ones, beside the actions of the recorded rows.",
         IDENTITY,
         ge=0,
@@ -121,6 +121,8 @@ def build(config: TenrecConfig) -> Workload:
 def identify_data(config: TenrecConfig) -> str:
     """A digest of the prepared rows' content, or of all that generated ones follow from."""
     data = config.data
+    if data.path is not None:
+        return identify_table(find_table(data.path, data.max_users))
     return identify_generated(data.users, data.items, data.rows, data.seed)
 
 

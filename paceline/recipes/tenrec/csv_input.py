@@ -82,7 +82,8 @@ class CsvInput:
                 rest += content
                 continue
             whole = rest + content[:end]
-            yield _Block(whole, line)
+            if not whole.isspace():
+                yield _Block(whole, line)
             line, rest = line + whole.count(b"\n"), content[end:]
         if rest.strip():
             yield _Block(rest, line)

@@ -23,6 +23,9 @@ class Data(sections.Data):
     seed: int = key(
         0, "Generated data and the split: their seed, apart from run.seed, so that several seeds train on the same.", IDENTITY, ge=0
     )
+    cache: str = key(
+        "data/tenrec-generated", "Generated data: where more than a million rows are kept, for all ranks to map.", min_length=1
+    )
     max_users: int | None = key(
         None, "Only the first so many users of the prepared rows; null: all of them.", IDENTITY, ge=1
     )
@@ -50,4 +53,6 @@ class Data(sections.Data):
 
 def find_idle_data(data: Data) -> Iterator[tuple[str, str]]:
     if data.path is not None:
-        yield from ((f"data.{name}", "data.path is given") for name in ("users", "items", "rows"))
+        yield from ((f"data.{name}", "data.path is given") for name in ("users", "items", "rows", "cache"))
+    else:
+        yield "data.max_users", "generated data has data.users"

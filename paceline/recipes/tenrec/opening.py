@@ -6,20 +6,30 @@ opened.split.rows("train"), opened.sizes.items, opened.truth
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
+from pathlib import Path
 
 from paceline.errors import DataError
 from paceline.recipes.tenrec.data_config import Data
 from paceline.recipes.tenrec.embedding import Sizes
-from paceline.recipes.tenrec.generate import generate
+from paceline.recipes.tenrec.generate import Generator, generate
+from paceline.recipes.tenrec.generated_cache import load_generated
 from paceline.recipes.tenrec.split import Parameters, Split, split_table
+from paceline.recipes.tenrec.split_cache import load_split
+from paceline.recipes.tenrec.stored import open_table
 from paceline.recipes.tenrec.table import Table
+
+_IN_MEMORY = 1_000_000
+"""generated rows up to which every rank has its own: drawn in a second, and some 60 MB"""
 
 
 @dataclass(frozen=True, eq=False)
 class Opened:
     split: Split
     sizes: Sizes
+    truth: Generator | None
+    """who knows the chance of every action of every user and item; None: nobody does"""
 
     @property
     def table(self) -> Table:
@@ -27,9 +37,32 @@ class Opened:
 
 
 def open_data(data: Data) -> Opened:
-    table = generate(data.users, data.items, data.rows, data.seed).table
-    split = split_table(table, Parameters(data.split, seed=data.seed))
-    return Opened(split, measure_sizes(table))
+    """DataError where a side has no rows, or nothing to learn from."""
+    parameters = Parameters(data.split, seed=data.seed)
+    truth = None
+    if data.path is not None:
+        # All of it is read once: by the first rank of a host, while the others wait for it at their first collective.
+        is_first = int(os.environ.get("LOCAL_RANK", "0")) == 0
+        table = open_table(data.path, data.max_users, is_verified=is_first)
+        split = load_split(table, parameters, beside=data.path)
+    elif data.rows <= _IN_MEMORY:
+        made = generate(data.users, data.items, data.rows, data.seed)
+        split, truth = split_table(made.table, parameters), made.generator
+    else:
+        made = load_generated(data.users, data.items, data.rows, data.seed, cache=data.cache)
+        split, truth = load_split(made.table, parameters, beside=Path(data.cache)), made.generator
+    _check_sides(split, data)
+    return Opened(split, measure_sizes(split.table), truth)
+
+
+def _check_sides(split: Split, data: Data) -> None:
+    table = split.table
+    for name in ("train", "validation", "test"):
+        rows = split.rows(name)
+        if not len(rows) or not table.actions[rows].any():
+            what = f"of {table.num_rows:,} rows of {table.num_users:,} users none with an action is on the side {name}"
+            where = f"{data.path or 'generated rows'} with data.split={data.split}"
+            raise DataError(what, where, "give more rows, or hold out by the other kind of split")
 
 
 def measure_sizes(table: Table) -> Sizes:

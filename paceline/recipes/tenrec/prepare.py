@@ -76,11 +76,10 @@ def _find_faults(request: Request, record: Prepared | None, report: Report) -> l
     if differ:
         do = "choose another place with --output DIR"
         raise OccupiedError(f"this directory was prepared otherwise: {', '.join(differ)}", str(request.output), do)
-    size = request.input.stat().st_size
-    report(Progress("comparing with what is there", 0, size))
     check_inputs(request.output, record, {"rows": _digest(request.input, report)}, str(request.input))
     if record.version != VERSION:
         return [f"made again: version {record.version} of this step made it, this is {VERSION}"]
+    report(Progress("verifying what is there", 0, 0))
     return [f"made again: {fault}" for fault in check_made(request.output, record)]
 
 

@@ -23,6 +23,7 @@ from paceline.recipes.tenrec.embedding import ItemEmbedding, Sizes, UserEmbeddin
 from paceline.recipes.tenrec.mixers import Attention, Fastformer
 from paceline.recipes.tenrec.table import NONE
 
+CLICK_HEAD = ACTIONS.index("click")
 LIST = len(ACTIONS)
 """The output, after those of the actions, that orders candidates: what the softmax over a list is taken of."""
 

@@ -6,8 +6,8 @@
       places, actions          (2,)                   where the positive one is, and the bits of what came of it
       weights                  (2, C)
 
-An evaluation sample has, besides, its share of all impressions of the side: `row_…` (2, R, …), each with the context it was shown in, and
-`row_actions` (2, R), -1 where there is none.
+An evaluation sample has, besides, `answers` and `users` (2,), the item and user of its row, and its share of all impressions of the side:
+`row_…` (2, R, …), each with the context it was shown in, and `row_actions` (2, R), -1 where there is none.
 """
 
 from __future__ import annotations
@@ -66,7 +66,9 @@ class EvaluationSamples(SampleSet):
         return len(self._lists)
 
     def fetch(self, ids: Sequence[int], draw: Draw) -> Tensors:
-        return self._lists.fetch(ids, self._draw) | self._shares.fetch(self.side, ids)
+        rows = self.side.positives[np.asarray(ids, np.int64)]
+        of_row = {"answers": to_tensor(self.side.table.item[rows]), "users": to_tensor(self.side.table.user[rows])}
+        return self._lists.fetch(ids, self._draw) | of_row | self._shares.fetch(self.side, ids)
 
 
 class Shares:

@@ -14,13 +14,15 @@ from typing import Literal, get_args
 import numpy as np
 
 from paceline.errors import DataError
-from paceline.recipes.tenrec.table import Ints, Table, UInt32s, UInt64s
+from paceline.recipes.tenrec.table import Ints, Table, UInt8s, UInt32s, UInt64s
 
 Kind = Literal["user", "row"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 SIDES = ("train", "validation", "test")
 VERSION = 1
 """Raised whenever the same table and parameters give other sides."""
+_PIECE = 1 << 22
+"""rows looked at together: memory is a byte for each row, and what comes out"""
 
 
 @dataclass(frozen=True)
@@ -61,16 +63,12 @@ class Split:
         return exposures, clicks
 
 
-_PIECE = 1 << 22
-"""rows counted at a time, so that memory does not grow with the table"""
-
-
 def split_table(table: Table, parameters: Parameters) -> Split:
     """DataError where a side that has a share gets no row."""
     sides = _sides_by_user(table, parameters) if parameters.kind == "user" else _sides_by_row(table, parameters)
     if parameters.max_users is not None and parameters.max_users < table.num_users:
         sides[table.user >= parameters.max_users] = len(SIDES)
-    train, validation, test = (np.flatnonzero(sides == side).astype(np.uint32) for side in range(len(SIDES)))
+    train, validation, test = (_rows_of(sides, side) for side in range(len(SIDES)))
     split = Split(table, parameters, train, validation, test)
     shares = {"train": 1.0, "validation": parameters.validation_share, "test": parameters.test_share}
     empty = [side for side, share in shares.items() if share > 0 and not len(split.rows(side))]
@@ -80,24 +78,32 @@ def split_table(table: Table, parameters: Parameters) -> Split:
     return split
 
 
-def _sides_by_user(table: Table, parameters: Parameters) -> np.ndarray[tuple[int], np.dtype[np.uint8]]:
+def _sides_by_user(table: Table, parameters: Parameters) -> UInt8s:
     draws = _mix(table.users.name.astype(np.uint64) + np.uint64(parameters.seed) * np.uint64(0x9E3779B97F4A7C15))
     held = (parameters.test_share, parameters.test_share + parameters.validation_share)
     side = 2 - np.searchsorted(held, draws / 2.0**64, side="right").astype(np.uint8)
     return side[table.user]
 
 
-def _sides_by_row(table: Table, parameters: Parameters) -> np.ndarray[tuple[int], np.dtype[np.uint8]]:
+def _sides_by_row(table: Table, parameters: Parameters) -> UInt8s:
     """A user with too few rows for a share holds nothing out."""
     offsets: Ints = table.offsets.astype(np.int64)
     lengths: Ints = offsets[1:] - offsets[:-1]
     tests = (lengths * parameters.test_share).astype(np.int64)
-    trained = lengths - tests - (lengths * parameters.validation_share).astype(np.int64)
+    tested = offsets[1:] - tests
+    validated = tested - (lengths * parameters.validation_share).astype(np.int64)
     sides = np.empty(table.num_rows, np.uint8)
-    place = np.arange(table.num_rows) - np.repeat(offsets[:-1], lengths)
-    ends, begins = np.repeat(trained, lengths), np.repeat(lengths - tests, lengths)
-    sides[table.order] = (place >= ends).astype(np.uint8) + (place >= begins)
+    for begin in range(0, table.num_rows, _PIECE):
+        rows = table.order[begin : begin + _PIECE]
+        user, place = table.user[rows], np.arange(begin, begin + len(rows))
+        sides[rows] = (place >= validated[user]).astype(np.uint8) + (place >= tested[user])
     return sides
+
+
+def _rows_of(sides: UInt8s, side: int) -> UInt32s:
+    pieces = range(0, len(sides), _PIECE)
+    found = [(begin + np.flatnonzero(sides[begin : begin + _PIECE] == side)).astype(np.uint32) for begin in pieces]
+    return np.concatenate(found)
 
 
 def _mix(values: UInt64s) -> UInt64s:

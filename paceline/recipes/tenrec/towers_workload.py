@@ -14,6 +14,7 @@ from paceline.recipes.tenrec.columns import ACTIONS
 from paceline.recipes.tenrec.config import TenrecConfig
 from paceline.recipes.tenrec.contexts import Tensors
 from paceline.recipes.tenrec.auc import auc
+from paceline.recipes.tenrec.flops import tower_flops
 from paceline.recipes.tenrec.metrics import list_metric_names, measure_lists
 from paceline.recipes.tenrec.opening import Opened, describe, open_data
 from paceline.recipes.tenrec.popularity import rank_items
@@ -80,6 +81,12 @@ class TowersWorkload(Workload):
 
     def _measure(self, ranks: np.ndarray[Any, Any]) -> dict[str, float]:
         return measure_lists(ranks, self._opened.table.num_items, self._config.evaluate.top_k)
+
+    def step_flops(self, num_units: int) -> float | None:
+        """Forward and twice as much backward, of the towers' products alone."""
+        num_drawn = self._config.loss.num_sampled if self._config.loss.negatives == "sampled" else 0
+        num_items = num_units * (1 + num_drawn / self._config.train.global_batch)
+        return 3.0 * (num_units + num_items) * tower_flops(self._config.model)
 
     def details(self) -> Mapping[str, Any]:
         return describe(self._opened, self._config.data)

@@ -9,19 +9,24 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from paceline.recipes.tenrec.auc import auc
 from paceline.recipes.tenrec.columns import ACTIONS, HISTORY
 from paceline.recipes.tenrec.config import TenrecConfig
 from paceline.recipes.tenrec.contexts import Tensors
+from paceline.recipes.tenrec.flops import ranker_flops
 from paceline.recipes.tenrec.lists import mean_weight
 from paceline.recipes.tenrec.metrics import list_metric_names, measure_action, measure_lists
 from paceline.recipes.tenrec.opening import Opened, describe, open_data
 from paceline.recipes.tenrec.ranker import LIST, Ranker
-from paceline.recipes.tenrec.ranking_loss import ranking_losses, split_actions
+from paceline.recipes.tenrec.ranking_loss import ranking_losses
+from paceline.recipes.tenrec.retriever import Retriever, load_towers
 from paceline.recipes.tenrec.samples import EvaluationSamples, ListSamples, take_rows
 from paceline.recipes.tenrec.side import ANY, build_side
-from paceline.workload import AttentionCall, Objective, Setting, Workload
+from paceline.recipes.tenrec.two_stage import TwoStage
+from paceline.workload import AttentionCall, Draw, Objective, Setting, Workload
 
 SPLITS = ("validation", "test")
+_AT_ONCE = 1024
 _WHY = "candidates look at the context and themselves, which no fused kernel does: written out"
 
 
@@ -46,6 +51,12 @@ class RankerWorkload(Workload):
             *(f"calibration_{action}" for action in ACTIONS),
             *list_metric_names(config.evaluate.top_k),
         )
+        self._stages: TwoStage | None = None
+        if config.evaluate.retrieval is not None:
+            retriever = Retriever(load_towers(config, self._opened.sizes), self._opened.table)
+            retrieved, top = config.evaluate.retrieved, config.evaluate.top_k[0]
+            self._stages = TwoStage(self._opened, retriever, retrieved, top)
+            self.metric_names = [*self.metric_names, *self._stages.metric_names]
 
     @property
     def opened(self) -> Opened:
@@ -94,15 +105,37 @@ class RankerWorkload(Workload):
         assert isinstance(model, Ranker)
         scores_BC = model(batch)[..., LIST]
         shown = model(take_rows(batch))[:, 0, :LIST]
-        return {
+        outputs = {
             "rank": rank_positives(scores_BC, batch["places"]),
             "logits": shown.view(*batch["row_actions"].shape, LIST),
             "actions": batch["row_actions"],
         }
+        return outputs if self._stages is None else outputs | self._stages.predict(model, batch)
 
     def metrics(self, split: str, outputs: Mapping[str, np.ndarray[Any, Any]]) -> Mapping[str, float]:
         found = measure_actions(outputs["logits"], outputs["actions"])
-        return found | measure_lists(outputs["rank"], self._config.data.negatives + 1, self._config.evaluate.top_k)
+        found |= measure_lists(outputs["rank"], self._config.data.negatives + 1, self._config.evaluate.top_k)
+        return found if self._stages is None else found | self._stages.measure(outputs)
+
+    def baseline(self, split: str, num_samples: int) -> tuple[str, Mapping[str, float]]:
+        """By how often an item was clicked in training: the lists, and every action of the impressions."""
+        clicks = torch.from_numpy(self._opened.split.item_counts()[1])
+        samples = self._evaluated[split]
+        ranks, scores, actions = [], [], []
+        for first in range(0, num_samples, _AT_ONCE):
+            batch = samples.fetch(range(first, min(first + _AT_ONCE, num_samples)), Draw(0, epoch=0))
+            ranks.append(rank_positives(clicks[batch["candidates"]], batch["places"]))
+            is_there = batch["row_actions"] >= 0
+            scores.append(clicks[batch["row_candidates"][is_there]])
+            actions.append(batch["row_actions"][is_there])
+        by_clicks, happened = torch.cat(scores).double().numpy(), torch.cat(actions).numpy()
+        found = {f"auc_{name}": auc(by_clicks, happened >> bit & 1) for bit, name in enumerate(ACTIONS)}
+        top_k = self._config.evaluate.top_k
+        return "popularity", found | measure_lists(torch.cat(ranks).numpy(), self._config.data.negatives + 1, top_k)
+
+    def step_flops(self, num_units: int) -> float | None:
+        """Forward and twice as much backward, of the products alone."""
+        return 3.0 * num_units * ranker_flops(self._config.model, self._config.data.negatives + 1)
 
     def details(self) -> Mapping[str, Any]:
         return describe(self._opened, self._config.data)
