@@ -156,8 +156,7 @@ class _Plan:
 def _build(run: Path | None, retrieval: Path | None, settings: Settings) -> tuple[Service, dict[str, Any]]:
     if run is not None:
         trained = load_model(run)
-        towers = load_model(retrieval) if retrieval is not None else None
-        service = build_service(trained, towers, settings)
+        service = build_service(trained, str(retrieval) if retrieval is not None else None, settings)
         config = trained.job.config
         assert isinstance(config, TenrecConfig)
         return service, {"where": trained.where, **_describe(config)}

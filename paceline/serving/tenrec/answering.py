@@ -10,19 +10,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from paceline.errors import PacelineError
-from paceline.recipes.tenrec.config import TenrecConfig
 from paceline.recipes.tenrec.table import NONE
 from paceline.serving.query import Query
 from paceline.serving.report import Answer
 from paceline.serving.tenrec.service import Service, Settings, build_service, patient
 from paceline.serving.tenrec.stock import Stock
-from paceline.trained import Trained, load_model
+from paceline.trained import Trained
 from paceline.workload import Recommendation, Recommended
 
 _EFFECTS_S = 10.0
@@ -46,9 +44,8 @@ class Wishes:
 
 def recommend(trained: Trained, wishes: Wishes) -> tuple[Recommendation, dict[str, Any]]:
     """What is shown, and what each stage did."""
-    towers, note = _find_towers(trained, wishes)
     settings = patient(Settings(candidates=max(wishes.candidates, wishes.top), keep_seen=wishes.keep_seen))
-    with build_service(trained, towers, settings) as service:
+    with build_service(trained, wishes.retrieval, settings) as service:
         query = _build_query(service.stock, wishes)
         answer = service.pipeline.serve(query)
         effects = answer.effects.wait(_EFFECTS_S)
@@ -56,20 +53,8 @@ def recommend(trained: Trained, wishes: Wishes) -> tuple[Recommendation, dict[st
         first = answer.lost()[0]
         what = f"nothing can be shown: {first.kind} {first.name} {first.status}: {first.note}"
         raise PacelineError(what, trained.where, "see --explain for every stage")
-    notes = [note, *_notes(answer, wishes)]
-    return _name(service, answer, wishes, "; ".join(filter(None, notes))), answer.to_record(effects)
-
-
-def _find_towers(trained: Trained, wishes: Wishes) -> tuple[Trained | None, str]:
-    path, config = wishes.retrieval, trained.job.config
-    assert isinstance(config, TenrecConfig)
-    if path is None and config.model.kind == "ranker":
-        path = config.evaluate.retrieval
-        if path is None:
-            return None, "no towers: candidates are the most popular items (--retrieval names a run of towers)"
-        if not Path(path).exists():
-            return None, f"the towers {path} are not there: candidates are the most popular items"
-    return (load_model(path) if path is not None else None), ""
+    note = "; ".join(_notes(service, answer, wishes))
+    return _name(service, answer, wishes, note), answer.to_record(effects)
 
 
 def _build_query(stock: Stock, wishes: Wishes) -> Query:
@@ -83,13 +68,15 @@ def _build_query(stock: Stock, wishes: Wishes) -> Query:
     return query.having(history=history, seen=history[history != NONE])
 
 
-def _notes(answer: Answer, wishes: Wishes) -> list[str]:
-    lost = [f"{report.kind} {report.name} {report.status}: {report.note}" for report in answer.lost()]
+def _notes(service: Service, answer: Answer, wishes: Wishes) -> list[str]:
+    notes = [f"{report.kind} {report.name} {report.status}: {report.note}" for report in answer.lost()]
+    if not service.has_towers:
+        notes.append("no towers: candidates are the most popular items (--retrieval names a run of towers)")
     if wishes.user is not None and not answer.query.history.any():
-        lost.append(f"user {wishes.user} has no history: what is shown follows from attributes and popularity")
+        notes.append(f"user {wishes.user} has no history: what is shown follows from attributes and popularity")
     if len(answer.shown) < wishes.top:
-        lost.append(f"only {len(answer.shown)} items were left of {wishes.top} asked for")
-    return lost
+        notes.append(f"only {len(answer.shown)} items were left of {wishes.top} asked for")
+    return notes
 
 
 def _name(service: Service, answer: Answer, wishes: Wishes, note: str) -> Recommendation:

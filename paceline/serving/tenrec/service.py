@@ -1,6 +1,6 @@
 """Two-stage recommendation, ready to be asked: towers and popularity find candidates, the ranker orders what the filters leave.
 
-    with build_service(load_model("runs/ranker"), load_model("runs/towers")) as service:
+    with build_service(load_model("runs/ranker"), "runs/towers") as service:
         answer = service.pipeline.serve(Query(top=10, user=service.stock.find_user("17")))
 
 A run of towers alone serves what they find, in their order; a run of the ranker without towers looks at what is popular.
@@ -15,8 +15,11 @@ from types import TracebackType
 from typing import Any, TypeVar
 
 from paceline.errors import UsageError
+from paceline.recipes.tenrec.columns import ACTIONS
+from paceline.recipes.tenrec.config import TenrecConfig
 from paceline.recipes.tenrec.opening import Opened
 from paceline.recipes.tenrec.ranker import Ranker
+from paceline.recipes.tenrec.retriever import load_towers
 from paceline.recipes.tenrec.towers import Towers
 from paceline.serving.batcher import Batcher
 from paceline.serving.diversity import Diversity
@@ -45,7 +48,8 @@ class Settings:
 
     candidates: int = 1000
     """that the sources find together: a fifth of them by popularity, the rest by the towers, where there are towers"""
-    weights: Mapping[str, float] = field(default_factory=lambda: {"fit": 1.0, "follow": 1.0, "like": 1.0, "share": 1.0})
+    weights: Mapping[str, float] = field(default_factory=lambda: dict.fromkeys(ACTIONS, 1.0))
+    """what each action is worth: a click, and as much again for what may follow it"""
     decay: float = 0.7
     floor: float = 0.2
     most_age_s: float = float("inf")
@@ -75,6 +79,7 @@ class Service:
     ) -> None:
         self.settings = settings or Settings()
         self.stock = Stock(opened.table, opened.split.item_counts()[1])
+        self.has_towers = towers is not None
         self.ranker = TenrecRanker(ranker, opened.table.items.category) if ranker else None
         self.shown = ShownCounts(opened.table.num_items + 1)
         self._batchers: list[Batcher[Any, Any]] = []
@@ -133,27 +138,20 @@ def can_serve(trained: Trained) -> bool:
     return isinstance(trained.model, Ranker | Towers)
 
 
-def build_service(trained: Trained, retrieval: Trained | None = None, settings: Settings | None = None) -> Service:
-    """Of a run of the ranker, with towers or without, or of towers alone; UsageError for anything else, or for towers of other data."""
-    opened = _opened(trained)
+def build_service(trained: Trained, retrieval: str | None = None, settings: Settings | None = None) -> Service:
+    """Of a run of the ranker, or of towers alone. A ranker's candidates are found by the towers of `retrieval`, or of those that it was
+    evaluated with; where there are neither, by popularity. UsageError for what is no run of towers, or one of other data."""
+    opened = getattr(trained.workload, "opened", None)
+    config = trained.job.config
+    assert isinstance(opened, Opened)
+    assert isinstance(config, TenrecConfig)
     if isinstance(trained.model, Towers):
         if retrieval is not None:
             what = "a run of towers finds its own candidates"
             raise UsageError(what, trained.where, "give a run of the ranker, or leave --retrieval out")
         return Service(opened, None, trained.model, settings)
     assert isinstance(trained.model, Ranker)
-    if retrieval is None:
-        return Service(opened, trained.model, None, settings)
-    if not isinstance(retrieval.model, Towers):
-        what = f"{retrieval.where} is no run of towers"
-        raise UsageError(what, "--retrieval", "name a run that was trained with model.kind=towers")
-    if _opened(retrieval).table.identity != opened.table.identity:
-        what = "the towers were trained on other data than the ranker: their items are not the same"
-        raise UsageError(what, f"{retrieval.where} and {trained.where}", "name towers of the same data.path")
-    return Service(opened, trained.model, retrieval.model, settings)
-
-
-def _opened(trained: Trained) -> Opened:
-    opened = getattr(trained.workload, "opened", None)
-    assert isinstance(opened, Opened)
-    return opened
+    evaluate = config.evaluate.model_copy(update={"retrieval": retrieval} if retrieval else {})
+    has_towers = evaluate.retrieval is not None
+    towers = load_towers(config.model_copy(update={"evaluate": evaluate}), opened.sizes) if has_towers else None
+    return Service(opened, trained.model, towers, settings)

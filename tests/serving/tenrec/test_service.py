@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,7 +14,7 @@ from paceline.errors import PacelineError, UsageError
 from paceline.recipes.job import load_job
 from paceline.serving.query import Query
 from paceline.serving.scorers import Ranked
-from paceline.serving.tenrec import answering
+from paceline.serving.tenrec import service as building
 from paceline.serving.tenrec.answering import Wishes, recommend
 from paceline.serving.tenrec.ranking import OUTPUTS, TenrecRanker
 from paceline.serving.tenrec.service import Service, Settings, build_service, patient
@@ -107,18 +106,9 @@ def test_seen_may_be_kept() -> None:
         assert set(answer.shown.item.tolist()) & set(service.stock.seen_by(3).tolist())
 
 
-def test_towers_of_other_data_or_no_towers_at_all() -> None:
-    with pytest.raises(UsageError, match="is no run of towers"):
-        build_service(trained(ranker()), trained(ranker(), "there"))
+def test_towers_need_no_other_towers() -> None:
     with pytest.raises(UsageError, match="finds its own candidates"):
-        build_service(trained(towers()), trained(towers()))
-    other = trained(towers(), "there")
-    table = opened().table
-    other.workload.opened = type(opened())(
-        SimpleNamespace(table=SimpleNamespace(identity=table.identity + "x")), opened().sizes
-    )
-    with pytest.raises(UsageError, match="trained on other data"):
-        build_service(trained(ranker()), other)
+        build_service(trained(towers()), "there")
 
 
 class TestAnswers:
@@ -126,7 +116,7 @@ class TestAnswers:
 
     @pytest.fixture(autouse=True)
     def _loads_towers(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(answering, "load_model", lambda path: trained(towers(), str(path)))
+        monkeypatch.setattr(building, "load_towers", lambda config, sizes: towers())
 
     def test_a_user(self) -> None:
         found, stages = recommend(trained(ranker()), Wishes(top=4, user="17", retrieval="towers", candidates=50))
@@ -155,13 +145,10 @@ class TestAnswers:
         assert f"category {category}" not in {each.title for each in less.items}
         assert not {"5", "6"} & shown
 
-    def test_without_towers_it_is_said(self, tmp_path: Path) -> None:
-        found, _ = recommend(trained(ranker()), Wishes(top=2, user="1"))
+    def test_without_towers_it_is_said(self) -> None:
+        found, _ = recommend(trained(ranker()), Wishes(top=2, user="2"))
         assert "no towers: candidates are the most popular" in found.note
-        found, _ = recommend(trained(ranker(), retrieval=str(tmp_path / "gone")), Wishes(top=2, user="1"))
-        assert "are not there" in found.note
-        (tmp_path / "towers").mkdir()
-        found, _ = recommend(trained(ranker(), retrieval=str(tmp_path / "towers")), Wishes(top=2, user="2"))
+        found, _ = recommend(trained(ranker(), retrieval="towers"), Wishes(top=2, user="2"))
         assert found.note == ""
 
     def test_a_user_without_history_has_a_note(self) -> None:
