@@ -213,7 +213,10 @@ class Workload(Protocol):
         ...
 
     def metrics(self, split: str, outputs: Mapping[str, np.ndarray]) -> Mapping[str, float]:
-        """Metrics from the outputs of all samples of the split, in the order of their ids."""
+        """Metrics from the outputs of all samples of the split, in the order of their ids; NaN where one is not defined.
+
+        Floats come as float64, everything else as int64. Asked of one rank alone: no collectives.
+        """
         ...
 
     def baseline(self, split: str, num_samples: int) -> tuple[str, Mapping[str, float]] | None:

@@ -1,8 +1,8 @@
 """A whole catalogue as the towers see it: a vector per item, computed part by part, and the best of them for users.
 
-    catalogue = Catalogue(table)
-    vectors_ND = catalogue.embed(towers)            item 1 is at position 0
-    catalogue.find(users_BD, vectors_ND, 100)       (B, 100) items, best first
+catalogue = Catalogue(table)
+vectors_ND = catalogue.embed(towers)            item 1 is at position 0
+catalogue.find(users_BD, vectors_ND, 100)       (B, 100) items, best first
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Catalogue:
         device = next(towers.parameters()).device
         self._categories = self._categories.to(device)  # stays there: asked for in every block of an evaluation
         items = torch.arange(1, len(self._categories) + 1, device=device)
-        parts = zip(items.split(_AT_ONCE), self._categories.split(_AT_ONCE), strict=True)
+        parts = zip(torch.split(items, _AT_ONCE), torch.split(self._categories, _AT_ONCE), strict=True)
         return torch.cat([towers.embed_items(ids, categories) for ids, categories in parts])
 
     @staticmethod

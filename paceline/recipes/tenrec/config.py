@@ -18,7 +18,7 @@ from paceline.recipes.tenrec.source import find_table, identify_generated, ident
 from paceline.workload import Recipe, Workload
 
 _RANKER = ("model.mixer", "model.heads", "loss.smoothing", "loss.list_weight", "data.negatives", "data.recorded")
-_RANKER_ONLY = (*_RANKER, "evaluate.retrieval", "evaluate.retrieved")
+_RANKER_ONLY = (*_RANKER, "evaluate.negatives", "evaluate.retrieval", "evaluate.retrieved")
 _TOWERS_ONLY = ("model.temperature", "loss.negatives", "loss.num_sampled", "loss.popularity_power")
 
 
@@ -41,7 +41,10 @@ class Model(Section):
         0.0, "Share of activations zeroed after the embedding and in each residual branch.", IDENTITY, ge=0, lt=1
     )
     temperature: float = key(
-        0.1, "For towers: what the product of two vectors of length 1 is divided by; smaller is sharper.", IDENTITY, ge=0.001
+        0.1,
+        "For towers: what the product of two vectors of length 1 is divided by; smaller is sharper.",
+        IDENTITY,
+        ge=0.001,
     )
     hash_rows: int | None = key(
         None,
@@ -87,6 +90,12 @@ class Evaluate(sections.Evaluate):
         "Cut-offs of Hit@k and NDCG@k; the objective of towers is NDCG at the first one.",
         IDENTITY,
         min_length=1,
+    )
+    negatives: int = key(
+        99,
+        "For ranker: candidates beside the positive one of each list, whatever data.negatives is: runs with other ones are comparable.",
+        IDENTITY,
+        ge=1,
     )
     retrieval: str | None = key(
         None,

@@ -21,10 +21,15 @@ class Data(sections.Data):
     items: int = key(1000, "Generated data: items.", IDENTITY, ge=50)
     rows: int = key(120_000, "Generated data: impressions.", IDENTITY, ge=100)
     seed: int = key(
-        0, "Generated data and the split: their seed, apart from run.seed, so that several seeds train on the same.", IDENTITY, ge=0
+        0,
+        "Generated data and the split: their seed, apart from run.seed, so that several seeds train on the same.",
+        IDENTITY,
+        ge=0,
     )
     cache: str = key(
-        "data/tenrec-generated", "Generated data: where more than a million rows are kept, for all ranks to map.", min_length=1
+        "data/tenrec-generated",
+        "Generated data: where more than a million rows are kept, for all ranks to map.",
+        min_length=1,
     )
     max_users: int | None = key(
         None, "Only the first so many users of the prepared rows; null: all of them.", IDENTITY, ge=1
@@ -35,7 +40,7 @@ class Data(sections.Data):
         IDENTITY,
     )
     negatives: int = key(
-        127, "For the ranker: candidates beside the positive one, recorded and sampled, in training and in evaluation.", IDENTITY, ge=1
+        127, "For the ranker: candidates beside the positive one in training, recorded and sampled.", IDENTITY, ge=1
     )
     recorded: float = key(
         0.5,

@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from paceline.engine.draws import mix, uniform
+from paceline.engine.draws import uniform_rows
 from paceline.recipes.tenrec.side import Side
 from paceline.recipes.tenrec.table import Ints
 
@@ -37,7 +37,7 @@ class Lists:
 def draw_lists(side: Side, rows: npt.NDArray[np.integer], keys_B: torch.Tensor, negatives: int, recorded: int) -> Lists:
     table = side.table
     users, positives = table.user[rows], table.item[rows].astype(np.int64)
-    draws = uniform(mix(keys_B[:, None] ^ mix(torch.arange(1, negatives + 3)))).numpy()
+    draws = uniform_rows(keys_B, negatives + 2)
     starts_B, places_B, sampled_BN = draws[:, 0], draws[:, 1], draws[:, 2:]
     items = np.empty((len(rows), negatives + 1), np.int64)
     items[:, 0] = positives

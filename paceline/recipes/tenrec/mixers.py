@@ -45,7 +45,9 @@ class Fastformer(nn.Module):
         self.query_weights = nn.Parameter(torch.empty(heads, 1, head_width))
         self.key_weights = nn.Parameter(torch.empty(heads, 1, head_width))
         for weights in (self.query_weights, self.key_weights):
-            nn.init.normal_(weights)  # scores are scaled by the root of the width: they begin of the size that dot products have
+            nn.init.normal_(
+                weights
+            )  # scores are scaled by the root of the width: they begin of the size that dot products have
 
     def forward(self, query: Tensor, key: Tensor, value: Tensor, num_context: int, bias_B11S: Tensor) -> Tensor:
         context_query, candidate_query = _divide(query, num_context)
@@ -57,14 +59,12 @@ class Fastformer(nn.Module):
         context = global_query * pool(looking, context_key) * context_value
         # The same for each candidate, whose own entry joins the sums.
         to_context_BHCS = to_context_BH1S.expand(-1, -1, candidate_query.shape[-2], -1)
-        global_query = blend(
-            to_context_BHCS, dot(self.query_weights, candidate_query), context_query, candidate_query
-        )
+        global_query = blend(to_context_BHCS, dot(self.query_weights, candidate_query), context_query, candidate_query)
         looking = self.key_weights * global_query
         global_key = global_query * blend(
             dot_all(looking, context_key, bias_B11S), dot(looking, candidate_key), context_key, candidate_key
         )
-        return torch.cat((context, global_key * candidate_value), -2) 
+        return torch.cat((context, global_key * candidate_value), -2)
 
 
 def _divide(entries_BHLD: Tensor, num_context: int) -> tuple[Tensor, Tensor]:

@@ -38,7 +38,8 @@ class Opened:
 
 def open_data(data: Data) -> Opened:
     """DataError where a side has no rows, or nothing to learn from."""
-    parameters = Parameters(data.split, seed=data.seed)
+    max_users = data.max_users if data.path is not None else None
+    parameters = Parameters(data.split, seed=data.seed, max_users=max_users)
     truth = None
     if data.path is not None:
         # All of it is read once: by the first rank of a host, while the others wait for it at their first collective.

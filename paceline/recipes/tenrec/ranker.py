@@ -53,7 +53,9 @@ class Ranker(nn.Module):
         items_BLD = self.items(torch.cat((history_BS, candidates_BC), 1), categories)
         past_BSD, candidates_BCD = items_BLD.split((history_BS.shape[1], candidates_BC.shape[1]), 1)
         user_B1D = self.users(batch["genders"], batch["ages"])[:, None]
-        states = torch.cat((user_B1D, past_BSD + self.place_embedding.weight, candidates_BCD + self.candidate_embedding), 1)
+        states = torch.cat(
+            (user_B1D, past_BSD + self.place_embedding.weight, candidates_BCD + self.candidate_embedding), 1
+        )
         states_BLD = self.dropout(states)
         bias_B11S = hide_none(history_BS)
         for block in self.blocks:

@@ -32,7 +32,7 @@ def pack(users_BD: Tensor, vectors_BD: Tensor, items_B: Tensor, log_q_B: Tensor)
 def in_batch_losses(rows: Tensor, temperature: float) -> Tensor:
     """(B,) for all packed rows of a step."""
     width = (rows.shape[1] - _EXTRA) // 2
-    users_BD, vectors_BD, log_q_B1, numbers_B2 = rows.split((width, width, 1, 2), 1)
+    users_BD, vectors_BD, log_q_B1, numbers_B2 = torch.split(rows, [width, width, 1, 2], 1)
     own = numbers_B2.detach().long()
     items_B = own[:, 0] << _LOW_BITS | own[:, 1]
     places_B = torch.arange(len(rows), device=rows.device)

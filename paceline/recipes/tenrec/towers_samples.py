@@ -14,14 +14,13 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
-from paceline.engine.draws import mix, sample_keys, uniform
+from paceline.engine.draws import mix, sample_keys, uniform_rows
 from paceline.recipes.tenrec.config import Loss
 from paceline.recipes.tenrec.contexts import Tensors, look_up_categories, look_up_contexts
 from paceline.recipes.tenrec.samples import Shares
 from paceline.recipes.tenrec.side import Side
 from paceline.recipes.tenrec.table import Ints
 from paceline.workload import Draw, SampleSet
-
 
 
 class ClickSamples(SampleSet):
@@ -55,7 +54,7 @@ class ClickSamples(SampleSet):
     def _draw(self, draw: Draw) -> Ints:
         """From the key of the step's first sample, which no other step of the epoch has: the same in all parts of the step."""
         key = mix(mix(sample_keys(draw, np.asarray(draw.batch[:1], np.int64))))
-        numbers = uniform(mix(key ^ mix(torch.arange(1, self._num_drawn + 1)))).numpy()
+        (numbers,) = uniform_rows(key, self._num_drawn)
         places = np.searchsorted(self._bounds, numbers * self._bounds[-1], side="right")
         drawn: Ints = 1 + np.minimum(places, len(self._bounds) - 1)
         return drawn

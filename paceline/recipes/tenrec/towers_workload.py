@@ -9,11 +9,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from paceline.recipes.tenrec.auc import auc
 from paceline.recipes.tenrec.catalogue import Catalogue
 from paceline.recipes.tenrec.columns import ACTIONS
 from paceline.recipes.tenrec.config import TenrecConfig
 from paceline.recipes.tenrec.contexts import Tensors
-from paceline.recipes.tenrec.auc import auc
 from paceline.recipes.tenrec.flops import tower_flops
 from paceline.recipes.tenrec.metrics import list_metric_names, measure_lists
 from paceline.recipes.tenrec.opening import Opened, describe, open_data

@@ -43,7 +43,9 @@ class RankerWorkload(Workload):
         self._opened = open_data(config.data)
         split, data = self._opened.split, config.data
         self._train = ListSamples(build_side(split, "train", ANY), data)
-        self._evaluated = {name: EvaluationSamples(build_side(split, name, ANY), data) for name in SPLITS}
+        # Of one length whatever was trained with: shorter lists are easier.
+        lists = data.model_copy(update={"negatives": config.evaluate.negatives})
+        self._evaluated = {name: EvaluationSamples(build_side(split, name, ANY), lists) for name in SPLITS}
         self._mean_weight = mean_weight(self._train.side, data.negatives)
         self.metric_names: Sequence[str] = (
             *(f"auc_{action}" for action in ACTIONS),
@@ -79,7 +81,8 @@ class RankerWorkload(Workload):
 
     def attention_calls(self, device_type: str, micro_batch: int, block: int) -> Sequence[AttentionCall]:
         """The candidates' of one layer: all have the same."""
-        model, data = self._config.model, self._config.data
+        model = self._config.model
+        candidates = {"training": self._config.data.negatives + 1, "evaluation": self._config.evaluate.negatives + 1}
         evaluated = max(len(samples) for samples in self._evaluated.values())
         rows = {"training": min(micro_batch, len(self._train)), "evaluation": min(block, evaluated)}
         return [
@@ -87,7 +90,7 @@ class RankerWorkload(Workload):
                 phase,
                 count,
                 model.heads,
-                queries=data.negatives + 1,
+                queries=candidates[phase],
                 keys=HISTORY + 2,
                 width=model.width // model.heads,
                 mask="bias",
@@ -114,7 +117,7 @@ class RankerWorkload(Workload):
 
     def metrics(self, split: str, outputs: Mapping[str, np.ndarray[Any, Any]]) -> Mapping[str, float]:
         found = measure_actions(outputs["logits"], outputs["actions"])
-        found |= measure_lists(outputs["rank"], self._config.data.negatives + 1, self._config.evaluate.top_k)
+        found |= measure_lists(outputs["rank"], self._config.evaluate.negatives + 1, self._config.evaluate.top_k)
         return found if self._stages is None else found | self._stages.measure(outputs)
 
     def baseline(self, split: str, num_samples: int) -> tuple[str, Mapping[str, float]]:
@@ -131,7 +134,7 @@ class RankerWorkload(Workload):
         by_clicks, happened = torch.cat(scores).double().numpy(), torch.cat(actions).numpy()
         found = {f"auc_{name}": auc(by_clicks, happened >> bit & 1) for bit, name in enumerate(ACTIONS)}
         top_k = self._config.evaluate.top_k
-        return "popularity", found | measure_lists(torch.cat(ranks).numpy(), self._config.data.negatives + 1, top_k)
+        return "popularity", found | measure_lists(torch.cat(ranks).numpy(), self._config.evaluate.negatives + 1, top_k)
 
     def step_flops(self, num_units: int) -> float | None:
         """Forward and twice as much backward, of the products alone."""

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from paceline.recipes.tenrec import auc as auc_module
-from paceline.recipes.tenrec.auc import auc, narrow
+from paceline.recipes.tenrec.auc import auc, fits_float32, order_keys
 
-KINDS = ("apart", "tied", "constant", "infinite", "sorted", "zeros")
+KINDS = ("apart", "tied", "constant", "infinite", "sorted", "zeros", "near")
 
 
 def plain_auc(scores: np.ndarray, labels: np.ndarray) -> float:
@@ -29,17 +29,22 @@ def draw_scores(rng: np.random.Generator, kind: str, size: int) -> np.ndarray:
         return np.where(rng.random(size) < 0.3, rng.choice([-np.inf, np.inf], size), scores)
     if kind == "zeros":
         return rng.choice([-0.0, 0.0, 1e-45], size)
+    if kind == "near":
+        return np.float64(1) + rng.integers(-40, 40, size) * 2.0**-24
     return np.sort(scores) if kind == "sorted" else scores
 
 
+@pytest.mark.parametrize("sparse", [4, 4096])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("kind", KINDS)
-def test_equals_counting_all_pairs(monkeypatch: pytest.MonkeyPatch, kind: str, dtype: type):
-    # Parts and blocks small enough for several of each.
+def test_equals_counting_all_pairs(monkeypatch: pytest.MonkeyPatch, kind: str, dtype: type, sparse: int):
+    # Parts and buckets small enough for several of each; `sparse` decides who is counted in a table, who is sorted.
     monkeypatch.setattr(auc_module, "_PART", 16)
-    monkeypatch.setattr(auc_module, "_BLOCK", 4)
+    monkeypatch.setattr(auc_module, "_FULL", 8)
+    monkeypatch.setattr(auc_module, "_SAMPLE", 64)
+    monkeypatch.setattr(auc_module, "_SPARSE", sparse)
     rng = np.random.default_rng(KINDS.index(kind))
-    for _ in range(60):
+    for _ in range(40):
         size = int(rng.integers(2, 200))
         scores = draw_scores(rng, kind, size).astype(dtype)
         labels = (rng.random(size) < rng.choice([0.02, 0.3, 0.5, 0.98])).astype(np.uint8)
@@ -77,8 +82,16 @@ def test_float64_is_kept_where_float32_would_tie():
     scores = np.array([1.0, 1.0 + 1e-12])
     assert auc(scores, np.array([0, 1])) == 1
     assert auc(np.array([1.0, 1e300]), np.array([0, 1])) == 1
-    assert narrow(np.array([0.5, np.inf, -2.0])).dtype == np.float32
-    assert narrow(scores).dtype == np.float64
+    assert fits_float32(np.array([0.5, np.inf, -2.0]))
+    assert not fits_float32(scores)
+
+
+@pytest.mark.parametrize("is_narrow", [True, False])
+def test_keys_have_the_order_of_the_scores(is_narrow: bool):
+    scores = np.array([-np.inf, -3e38, -1.5, -1e-45, -0.0, 0.0, 1e-45, 0.1, 1.5, np.inf])
+    keys = order_keys(scores.astype(np.float32), is_narrow)
+    assert keys.dtype == (np.uint32 if is_narrow else np.uint64)
+    assert np.array_equal(np.sign(np.diff(keys.astype(object))), [1, 1, 1, 1, 0, 1, 1, 1, 1])
 
 
 def test_sides_of_different_width_are_compared_exactly():
