@@ -1,6 +1,6 @@
 """The next of the same kind counts less: a list is not all of one author, nor all of one category.
 
-    Diversity("category", decay=0.7, floor=0.2).score(query, candidates)      -> {"score": …}
+    Diversity("category", decay=0.9, floor=0.5).score(query, candidates)      -> {"score": …}
 
 In the order of scores, the k-th of a group (k = 0, 1, 2, …) keeps `floor + (1 - floor) · decay^k` of its score, so the first keeps all of
 it, and none less than `floor`. A negative score falls by the same share of its size. Within a group the order stays what it was.
@@ -27,8 +27,8 @@ class Diversity:
     """Over one column; without it, scores stay as they are."""
 
     column: str = "category"
-    decay: float = 0.7
-    floor: float = 0.2
+    decay: float = 0.9
+    floor: float = 0.5
     timeout_s: float | None = None
 
     def __post_init__(self) -> None:

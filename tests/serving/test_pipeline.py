@@ -238,7 +238,7 @@ def expected(user: int, top: int) -> list[int]:
     left = [item for item in dict.fromkeys(found) if item < user or (item - user) % 3]
     click = worth(user, np.array(left))[:, 0]
     candidates = Candidates.build(left, click, category=CATEGORIES[left])
-    scores = np.array(plain.diversity(candidates, "category", 0.7, 0.2), np.float32)
+    scores = np.array(plain.diversity(candidates, "category", 0.9, 0.5), np.float32)
     return [left[row] for row in plain.best(candidates.having(score=scores), top)]
 
 

@@ -50,8 +50,9 @@ class Settings:
     """that the sources find together: a fifth of them by popularity, the rest by the towers, where there are towers"""
     weights: Mapping[str, float] = field(default_factory=lambda: dict.fromkeys(ACTIONS, 1.0))
     """what each action is worth: a click, and as much again for what may follow it"""
-    decay: float = 0.7
-    floor: float = 0.2
+    decay: float = 0.9
+    floor: float = 0.5
+    """of diversity: at these, lists of the shipped generated data have 2.4 categories in place of 1.9, for 1.5 % of their NDCG (2026-11)"""
     most_age_s: float = float("inf")
     keep_seen: bool = False
     max_batch: int = 8

@@ -59,7 +59,7 @@ def expected(user: int, top: int) -> list[int]:
         chances = TenrecRanker(ranker(), table.items.category).rank([Ranked(query, np.array(left))])[0]
         score = chances[:, OUTPUTS.index("click")] + 0.5 * chances[:, OUTPUTS.index("fit")]
         candidates = plain.Candidates.build(left, score, category=table.items.category[left])
-        scores = np.array(plain.diversity(candidates, "category", 0.7, 0.2), np.float32)
+        scores = np.array(plain.diversity(candidates, "category", 0.9, 0.5), np.float32)
         return [left[row] for row in plain.best(candidates.having(score=scores), top)]
 
 
