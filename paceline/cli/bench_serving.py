@@ -85,7 +85,7 @@ def build_acceleration(measured: dict[str, Any]) -> Any:
     table.add_row("one request as written, ms", *(f"{each['eager_ms']:.2f}" for each in ways))
     table.add_row("compiled, ms", *(f"{each['fast_ms']:.2f}" for each in ways))
     table.add_row("speed-up", *(f"{each['speed_up']:.2f} ×" for each in ways))
-    table.add_row("largest difference", *(f"{each['max_difference']:.1e}" for each in ways))
+    table.add_row("largest difference", *(_difference(each) for each in ways))
     table.add_row("tolerance", *(f"{each['tolerance']:.1e}" for each in ways))
     table.add_row("same among the ten best", *(f"{each['same_top']:.1%}" for each in ways))
     table.add_row("compiled in, s", *(f"{each['compile_s']:.0f}" for each in ways))
@@ -93,6 +93,10 @@ def build_acceleration(measured: dict[str, Any]) -> Any:
         table.add_row(words, *(" / ".join(_points(each[name])) if name in each else "" for each in ways))
     table.add_row("used", *(f"no: {each['why']}" if each["why"] else "yes" for each in ways))
     return table
+
+
+def _difference(proof: dict[str, Any]) -> str:
+    return "none can be told" if proof["max_difference"] is None else f"{proof['max_difference']:.1e}"
 
 
 def _points(times: dict[str, float]) -> tuple[str, ...]:

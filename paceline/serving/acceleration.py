@@ -9,6 +9,7 @@ else the machine does falls on both alike. Who does not prove itself is not used
 
 from __future__ import annotations
 
+import math
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -35,8 +36,8 @@ class Proof:
 
     precision: Precision
     is_equal: bool
-    max_difference: float
-    """relative to the largest output"""
+    max_difference: float | None
+    """relative to the largest output; None: there is nothing to compare, or it is not finite"""
     tolerance: float
     same_top: float
     """share of each row's ten best, by the last output, that are the ten best of the model as written, too"""
@@ -76,7 +77,7 @@ def accelerate(
     except Exception as error:
         first = next(iter(str(error).splitlines()), "")
         why = f"it cannot be compiled here: {type(error).__name__}: {first}"
-        return None, Proof(precision, False, float("nan"), CLOSE[precision], 0.0, 0.0, 0.0, 0.0, why)
+        return None, Proof(precision, False, None, CLOSE[precision], 0.0, 0.0, 0.0, 0.0, why)
     compile_s = time.perf_counter() - began
     pairs = [(plain(batch), fast(batch).float()) for batch in batches]
     difference = max(_difference(*pair) for pair in pairs)
@@ -86,7 +87,8 @@ def accelerate(
     if is_equal and eager_ms < fast_ms * _LEAST_GAIN:
         why = f"it is not faster: {fast_ms:.2f} ms against {eager_ms:.2f} ms"
     same = statistics.fmean(_same_top(*pair) for pair in pairs)
-    proof = Proof(precision, is_equal, difference, CLOSE[precision], same, eager_ms, fast_ms, compile_s, why)
+    shown = difference if math.isfinite(difference) else None
+    proof = Proof(precision, is_equal, shown, CLOSE[precision], same, eager_ms, fast_ms, compile_s, why)
     return (None if why else fast), proof
 
 

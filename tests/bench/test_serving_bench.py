@@ -36,7 +36,7 @@ ANSWER: dict[str, Any] = {
         {"precision": "fp32", "why": "", "compile_s": 12.0, "eager_ms": 6.0, "fast_ms": 3.0, "speed_up": 2.0}
         | {"max_difference": 1e-7, "tolerance": 1e-4, "same_top": 1.0, "total": POINTS, "own": POINTS},
         {"precision": "bf16", "why": "it is not faster", "compile_s": 12.0, "eager_ms": 6.0, "fast_ms": 7.0}
-        | {"speed_up": 0.9, "max_difference": 1e-2, "tolerance": 5e-2, "same_top": 0.9},
+        | {"speed_up": 0.9, "max_difference": None, "tolerance": 5e-2, "same_top": 0.9},
     ],
 }
 
