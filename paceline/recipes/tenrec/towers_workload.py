@@ -16,7 +16,7 @@ from paceline.recipes.tenrec.config import TenrecConfig
 from paceline.recipes.tenrec.contexts import Tensors
 from paceline.recipes.tenrec.flops import tower_flops
 from paceline.recipes.tenrec.metrics import list_metric_names, measure_lists
-from paceline.recipes.tenrec.opening import describe, open_data
+from paceline.recipes.tenrec.opening import Opened, describe, open_data
 from paceline.recipes.tenrec.popularity import rank_items
 from paceline.recipes.tenrec.retrieval_loss import in_batch_losses, pack, sampled_losses
 from paceline.recipes.tenrec.samples import take_rows
@@ -44,6 +44,11 @@ class TowersWorkload(Workload):
         top_k = config.evaluate.top_k
         self.metric_names: Sequence[str] = (*(f"auc_{action}" for action in ACTIONS), *list_metric_names(top_k))
         self.objective = Objective(f"ndcg_{top_k[0]}", "max")
+
+    @property
+    def opened(self) -> Opened:
+        """The rows that the model was trained on, and their split: what serves it looks things up there."""
+        return self._opened
 
     def build_model(self, setting: Setting) -> Towers:
         return Towers(self._opened.sizes, self._config.model)

@@ -16,7 +16,7 @@ from paceline.recipes.tenrec.contexts import Tensors
 from paceline.recipes.tenrec.flops import ranker_flops
 from paceline.recipes.tenrec.lists import mean_weight
 from paceline.recipes.tenrec.metrics import list_metric_names, measure_action, measure_lists
-from paceline.recipes.tenrec.opening import describe, open_data
+from paceline.recipes.tenrec.opening import Opened, describe, open_data
 from paceline.recipes.tenrec.ranker import LIST, Ranker
 from paceline.recipes.tenrec.ranking_loss import ranking_losses
 from paceline.recipes.tenrec.retriever import Retriever, load_towers
@@ -59,6 +59,11 @@ class RankerWorkload(Workload):
             retrieved, top = config.evaluate.retrieved, config.evaluate.top_k[0]
             self._stages = TwoStage(self._opened, retriever, retrieved, top)
             self.metric_names = [*self.metric_names, *self._stages.metric_names]
+
+    @property
+    def opened(self) -> Opened:
+        """The rows that the model was trained on, and their split: what serves it looks things up there."""
+        return self._opened
 
     def build_model(self, setting: Setting) -> Ranker:
         return Ranker(self._opened.sizes, self._config.model)
