@@ -271,6 +271,15 @@ class Contrasts(Protocol):
         ...
 
 
+@runtime_checkable
+class Infers(Protocol):
+    """What a workload has besides, where `predict` does more than inference: asks another model, looks up what is true."""
+
+    def infer(self, model: torch.nn.Module, batch: Batch) -> Mapping[str, torch.Tensor]:
+        """Of what `predict` gives that which the model itself computes: what is compiled, compared and timed before it is served."""
+        ...
+
+
 _REQUIRED = ("build_model", "train_set", "evaluation_set", "loss", "predict", "metrics")
 
 

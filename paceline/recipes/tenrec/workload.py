@@ -31,7 +31,7 @@ _WHY = "candidates look at the context and themselves, which no fused kernel doe
 
 
 class RankerWorkload(Workload):
-    """Implements `paceline.workload.Workload` and `Attends`."""
+    """Implements `paceline.workload.Workload`, `Attends` and `Infers`."""
 
     objective = Objective("auc_click", "max")
     unit = "candidates"
@@ -103,16 +103,20 @@ class RankerWorkload(Workload):
     def units(self, ids: Sequence[int]) -> int:
         return len(ids) * (self._config.data.negatives + 1)
 
-    def predict(self, model: torch.nn.Module, batch: Tensors) -> Mapping[str, Tensor]:
+    def infer(self, model: torch.nn.Module, batch: Tensors) -> dict[str, Tensor]:
         """Per list the place of its positive among all, and per impression the log-odds of each action."""
         assert isinstance(model, Ranker)
         scores_BC = model(batch)[..., LIST]
         shown = model(take_rows(batch))[:, 0, :LIST]
-        outputs = {
+        return {
             "rank": rank_positives(scores_BC, batch["places"]),
             "logits": shown.view(*batch["row_actions"].shape, LIST),
-            "actions": batch["row_actions"],
         }
+
+    def predict(self, model: torch.nn.Module, batch: Tensors) -> Mapping[str, Tensor]:
+        """The same, with what came of the impressions, and with what both stages find together."""
+        assert isinstance(model, Ranker)
+        outputs = self.infer(model, batch) | {"actions": batch["row_actions"]}
         return outputs if self._stages is None else outputs | self._stages.predict(model, batch)
 
     def metrics(self, split: str, outputs: Mapping[str, np.ndarray[Any, Any]]) -> Mapping[str, float]:
