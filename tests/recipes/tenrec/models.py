@@ -54,7 +54,8 @@ def draw_batch(rows: int, candidates: int, seed: int = 0, sizes: Sizes = SIZES) 
 
 
 def build_workload(*overrides: str, name: str = "tenrec") -> Any:
-    job = load_job(name, [*SMALL, *overrides])
+    given = {word.partition("=")[0] for word in overrides}
+    job = load_job(name, [*(word for word in SMALL if word.partition("=")[0] not in given), *overrides])
     return job.recipe.build(job.config)
 
 
@@ -74,6 +75,9 @@ def train(workload: Workload, steps: int, batch: int, lr: float = 0.003, seed: i
         loss, weight = compute_loss(workload, model, fetched)
         optimizer.zero_grad()
         (loss / weight).backward()
+        for parameter in model.parameters():
+            if parameter.grad is not None and parameter.grad.is_sparse:
+                parameter.grad = parameter.grad.to_dense()
         optimizer.step()
         schedule.step()
     return model
