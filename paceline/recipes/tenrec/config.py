@@ -20,6 +20,8 @@ from paceline.workload import Recipe, Workload
 _RANKER = ("model.mixer", "model.heads", "loss.smoothing", "loss.list_weight", "data.negatives", "data.recorded")
 _RANKER_ONLY = (*_RANKER, "evaluate.negatives", "evaluate.retrieval", "evaluate.retrieved")
 _TOWERS_ONLY = ("model.temperature", "loss.negatives", "loss.num_sampled", "loss.popularity_power")
+_TILE = 16
+"""see isolation.py"""
 
 
 class Model(Section):
@@ -150,6 +152,14 @@ def _check_model(model: Model) -> Iterator[Problem]:
             "model.width and model.heads",
             f"set model.heads={nearest}, or model.width={-(-model.width // model.heads) * model.heads}",
         )
+
+    for name, width in (("width", model.width), ("feed_forward", model.hidden_width)):
+        if model.kind == "ranker" and width % _TILE:
+            yield Problem(
+                f"model.{name}={width} is no multiple of {_TILE}, with which a candidate's score would depend on its place in the last digits",
+                f"model.{name}",
+                f"set model.{name}={-(-width // _TILE) * _TILE}",
+            )
 
 
 def _check_loss(config: TenrecConfig) -> Iterator[Problem]:

@@ -20,6 +20,7 @@ from torch.nn import functional as F
 from paceline.recipes.tenrec.columns import ACTIONS, HISTORY
 from paceline.recipes.tenrec.config import Model
 from paceline.recipes.tenrec.embedding import ItemEmbedding, Sizes, UserEmbedding, build_embedding
+from paceline.recipes.tenrec.isolation import product
 from paceline.recipes.tenrec.mixers import Attention, Fastformer
 from paceline.recipes.tenrec.table import NONE
 
@@ -60,8 +61,10 @@ class Ranker(nn.Module):
         bias_B11S = hide_none(history_BS)
         for block in self.blocks:
             states_BLD = block(states_BLD, bias_B11S)
-        logits: Tensor = self.heads(self.norm(states_BLD[:, bias_B11S.shape[-1] :]))
-        return logits.float()
+        # A product like those of isolation.py: with five columns a row's digits would depend on its place.
+        candidates_BCD = self.norm(states_BLD[:, bias_B11S.shape[-1] :])
+        logits_BCO = product(candidates_BCD, self.heads.weight.T) + self.heads.bias
+        return logits_BCO.float()
 
 
 class Block(nn.Module):

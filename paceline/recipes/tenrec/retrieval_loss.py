@@ -4,8 +4,9 @@
     in_batch_losses(rows, temperature)                      against the clicked items of the step's other samples
     sampled_losses(users_BD, positives_BD, …)               against items that were drawn for the step
 
-A softmax over what happened to be there learns to avoid what is there often. Taking the logarithm of how likely each item was to be there
-(log-Q) off its score makes it the softmax over the whole catalogue that was to be learned. The clicked item itself is no negative.
+A softmax over what happened to be there learns to avoid what is there often. Taking off each negative's score the logarithm of how often it
+was to be expected there (log-Q: the draws times its chance in each) makes the sum that of the whole catalogue. The clicked item is there for
+certain: nothing is taken off its score, and where it is there a second time it is no negative.
 
 Shapes: B samples, N items, D width.
 """
@@ -36,9 +37,11 @@ def in_batch_losses(rows: Tensor, temperature: float) -> Tensor:
     own = numbers_B2.detach().long()
     items_B = own[:, 0] << _LOW_BITS | own[:, 1]
     places_B = torch.arange(len(rows), device=rows.device)
-    scores_BB = users_BD @ vectors_BD.T / temperature - log_q_B1.T
-    is_same_BB = (items_B[:, None] == items_B) & (places_B[:, None] != places_B)
-    return F.cross_entropy(scores_BB.masked_fill(is_same_BB, -math.inf), places_B, reduction="none")
+    scores_BB = users_BD @ vectors_BD.T / temperature
+    is_own_BB = places_B[:, None] == places_B
+    negatives_BB = scores_BB - log_q_B1.T - math.log(max(1, len(rows) - 1))
+    negatives_BB = negatives_BB.masked_fill(items_B[:, None] == items_B, -math.inf)
+    return F.cross_entropy(torch.where(is_own_BB, scores_BB, negatives_BB), places_B, reduction="none")
 
 
 def sampled_losses(
@@ -46,10 +49,10 @@ def sampled_losses(
 ) -> Tensor:
     """(B,) where the first B of the items are the clicked ones, and the rest was drawn for all of them."""
     count = len(users_BD)
-    scores_BN = users_BD @ vectors_ND.T / temperature - log_q_N
-    places_B = torch.arange(count, device=users_BD.device)
-    is_own_BN = places_B[:, None] == torch.arange(len(items_N), device=users_BD.device)
+    scores_BN = users_BD @ vectors_ND.T / temperature
+    places_B, all_N = (torch.arange(each, device=users_BD.device) for each in (count, len(items_N)))
     # What others of this micro-batch clicked is not among what was drawn: another cut of the step would have other ones.
-    is_drawn_N = torch.arange(len(items_N), device=users_BD.device) >= count
-    is_right_BN = is_own_BN | (is_drawn_N & (items_N != items_N[:count, None]))
-    return F.cross_entropy(scores_BN.masked_fill(~is_right_BN, -math.inf), places_B, reduction="none")
+    is_negative_BN = (all_N >= count) & (items_N != items_N[:count, None])
+    negatives_BN = scores_BN - log_q_N - math.log(max(1, len(items_N) - count))
+    negatives_BN = negatives_BN.masked_fill(~is_negative_BN, -math.inf)
+    return F.cross_entropy(torch.where(places_B[:, None] == all_N, scores_BN, negatives_BN), places_B, reduction="none")
