@@ -24,6 +24,7 @@ import numpy as np
 import torch
 
 from paceline.bench.answering import answer, end
+from paceline.errors import UsageError
 from paceline.recipes.job import load_job
 from paceline.recipes.tenrec.config import TenrecConfig
 from paceline.recipes.tenrec.opening import Opened, open_data
@@ -37,7 +38,7 @@ from paceline.serving.process import prepare_process
 from paceline.serving.query import Query
 from paceline.serving.report import Answer
 from paceline.serving.scorers import Ranked
-from paceline.serving.tenrec.service import Service, Settings, build_service, patient
+from paceline.serving.tenrec.service import Service, Settings, build_service, can_serve, patient
 from paceline.serving.words import Vocabulary
 from paceline.trained import load_model
 
@@ -152,6 +153,9 @@ class _Plan:
 def _build(run: Path | None, retrieval: Path | None, settings: Settings) -> tuple[Service, dict[str, Any]]:
     if run is not None:
         trained = load_model(run)
+        if not can_serve(trained):
+            what = f"the recipe {trained.job.recipe.name} has no pipeline to measure"
+            raise UsageError(what, trained.where, "name a run of tenrec, or none")
         service = build_service(trained, str(retrieval) if retrieval is not None else None, settings)
         config = trained.job.config
         assert isinstance(config, TenrecConfig)

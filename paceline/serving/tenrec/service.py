@@ -82,7 +82,7 @@ class Service:
         self.settings = settings or Settings()
         self.stock = Stock(opened.table, opened.split.item_counts()[1])
         self.has_towers = towers is not None
-        self.ranker = TenrecRanker(ranker, opened.table.items.category) if ranker else None
+        self.ranker = TenrecRanker(ranker, self.stock.categories) if ranker else None
         self.shown = ShownCounts(opened.table.num_items + 1)
         self._batchers: list[Batcher[Any, Any]] = []
         self.pipeline = Pipeline(
