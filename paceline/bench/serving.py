@@ -13,7 +13,6 @@ from __future__ import annotations
 import argparse
 import os
 import statistics
-import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -25,6 +24,7 @@ import numpy as np
 import torch
 
 from paceline.bench.answering import answer, end
+from paceline.errors import UsageError
 from paceline.recipes.job import load_job
 from paceline.recipes.tenrec.config import TenrecConfig
 from paceline.recipes.tenrec.opening import Opened, open_data
@@ -34,11 +34,11 @@ from paceline.serving.acceleration import Precision
 from paceline.serving.candidates import Candidates
 from paceline.serving.diversity import Diversity
 from paceline.serving.filters import Age, Blocked, Duplicates, MutedWords, OwnItems, Seen
-from paceline.serving.memory import keep_memory
+from paceline.serving.process import prepare_process
 from paceline.serving.query import Query
 from paceline.serving.report import Answer
 from paceline.serving.scorers import Ranked
-from paceline.serving.tenrec.service import Service, Settings, build_service, patient
+from paceline.serving.tenrec.service import Service, Settings, build_service, can_serve, patient
 from paceline.serving.words import Vocabulary
 from paceline.trained import load_model
 
@@ -46,8 +46,6 @@ POINTS = (50, 90, 99)
 MANY = 10_000
 """candidates that filters and diversity are timed on by themselves"""
 _GENERATED_ITEMS = 20_000
-_SWITCH_S = 5e-4
-"""a thread that waits for the interpreter gets it after so long: at the default of 5 ms a short stage waits longer than it works"""
 _WARM_UP = 10
 
 
@@ -61,8 +59,7 @@ def measure(
     accelerate: bool,
 ) -> dict[str, Any]:
     core = _take_one_core()
-    keep_memory()
-    sys.setswitchinterval(_SWITCH_S)
+    prepare_process()
     torch.set_num_threads(1)
     # Nobody is late on a busy machine: what is measured is the time, not what is left out.
     service, model = _build(run, retrieval, patient(Settings(candidates=candidates)))
@@ -156,6 +153,9 @@ class _Plan:
 def _build(run: Path | None, retrieval: Path | None, settings: Settings) -> tuple[Service, dict[str, Any]]:
     if run is not None:
         trained = load_model(run)
+        if not can_serve(trained):
+            what = f"the recipe {trained.job.recipe.name} has no pipeline to measure"
+            raise UsageError(what, trained.where, "name a run of tenrec, or none")
         service = build_service(trained, str(retrieval) if retrieval is not None else None, settings)
         config = trained.job.config
         assert isinstance(config, TenrecConfig)

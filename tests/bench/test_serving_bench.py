@@ -5,12 +5,17 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from paceline.bench import serving
 from paceline.cli import asking
 from paceline.cli.main import run_command
+from paceline.errors import UsageError
+from paceline.serving.tenrec.service import Settings
+from tests.saved_runs import save_run
 
 POINTS = {"p50_ms": 1.0, "p90_ms": 2.0, "p99_ms": 3.0}
 ANSWER: dict[str, Any] = {
@@ -57,6 +62,12 @@ def test_every_stage_has_its_latencies() -> None:
     assert found["eager"]["lost"] == 0
     assert 10 < found["eager"]["scored"] <= 50
     assert found["many"]["ms"] == pytest.approx(found["many"]["filters_ms"] + found["many"]["diversity_ms"])
+
+
+def test_only_what_has_a_pipeline_is_measured(tmp_path: Path) -> None:
+    save_run(tmp_path / "run", steps=(3,))
+    with pytest.raises(UsageError, match="sasrec has no pipeline"):
+        serving._build(tmp_path / "run", None, Settings())
 
 
 def test_the_command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -55,8 +55,9 @@ class Settings:
     """of diversity: at these, lists of the shipped generated data have 2.4 categories in place of 1.9, for 1.5 % of their NDCG (2026-11)"""
     most_age_s: float = float("inf")
     keep_seen: bool = False
-    max_batch: int = 8
-    max_wait_ms: float = 1.0
+    max_batch: int = 4
+    max_wait_ms: float = 0.0
+    """nobody waits for company: a batch is whatever came while the model was busy; of sizes 1 to 8, 4 had the lowest p99 on one core"""
     profile_s: float | None = 0.1
     """limits: of looking a user up, of the towers, of the ranker"""
     source_s: float = 0.2
@@ -81,7 +82,7 @@ class Service:
         self.settings = settings or Settings()
         self.stock = Stock(opened.table, opened.split.item_counts()[1])
         self.has_towers = towers is not None
-        self.ranker = TenrecRanker(ranker, opened.table.items.category) if ranker else None
+        self.ranker = TenrecRanker(ranker, self.stock.categories) if ranker else None
         self.shown = ShownCounts(opened.table.num_items + 1)
         self._batchers: list[Batcher[Any, Any]] = []
         self.pipeline = Pipeline(

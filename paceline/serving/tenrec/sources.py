@@ -26,7 +26,7 @@ class TowerIndex:
     """The vectors of all items, computed once; users' are computed when they ask."""
 
     def __init__(self, model: Towers, table: Table, count: int) -> None:
-        self._model, self._categories, self._count = model.eval(), table.items.category, count
+        self._model, self._categories, self._count = model.eval(), np.asarray(table.items.category), count
         with torch.no_grad():
             self._items_ND = Catalogue(table).embed(model)
 

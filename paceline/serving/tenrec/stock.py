@@ -31,6 +31,7 @@ class Stock:
 
     def __init__(self, table: Table, clicks: Ints) -> None:
         self.table = table
+        self.categories: NDArray[np.uint16] = np.asarray(table.items.category)  # of a mapped file, too, a plain array
         order = np.lexsort((np.arange(len(clicks)), -clicks))
         self.popular: Ints = order[order != NONE]
         """all items, the most clicked first"""
@@ -95,7 +96,7 @@ class ItemColumns:
     name: ClassVar[str] = "category"
 
     def __init__(self, stock: Stock, timeout_s: float | None = None) -> None:
-        self._categories, self.timeout_s = stock.table.items.category, timeout_s
+        self._categories, self.timeout_s = stock.categories, timeout_s
 
     def hydrate(self, query: Query, candidates: Candidates) -> Columns:
         return {"category": self._categories.take(candidates.item)}

@@ -5,12 +5,12 @@ import sys
 
 import pytest
 
-from paceline.serving import memory
+from paceline.serving import process
 
 CODE = """
 import resource
 import numpy as np
-from paceline.serving.memory import keep_memory
+from paceline.serving.process import keep_memory
 
 def count():
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
@@ -39,5 +39,15 @@ def test_without_glibc_nothing_is_done(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(_: None) -> None:
         raise OSError("no library")
 
-    monkeypatch.setattr(memory.ctypes, "CDLL", fail)
-    assert memory.keep_memory() is False
+    monkeypatch.setattr(process.ctypes, "CDLL", fail)
+    assert process.keep_memory() is False
+
+
+def test_waiting_threads_are_let_in_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(process, "keep_memory", lambda: True)
+    before = sys.getswitchinterval()
+    try:
+        process.prepare_process()
+        assert sys.getswitchinterval() < 0.001
+    finally:
+        sys.setswitchinterval(before)
