@@ -132,8 +132,9 @@ def _throughput(facts: RunFacts, window: int) -> Iterator[Part]:
     told = facts.run.events_of("tables")
     if told:
         last = told[-1]
+        share = f"{last['share']:.1%}" if is_finite(last.get("share")) else UNKNOWN
         yield Note(
-            f"A step touched {figure(last.get('rows'))} rows of the model's tables, {figure(last.get('share'))} of the bytes of a rank's "
+            f"A step touched {figure(last.get('rows'))} rows of the model's tables, {share} of the bytes of a rank's "
             f"gradients; {size(last.get('bytes'))} came to each rank from the others, where dense gradients of tables would have been "
             f"{size(last.get('dense_bytes'))} (means of {count(last.get('steps'))} steps of attempt {text(last.get('attempt'))})."
         )

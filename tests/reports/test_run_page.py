@@ -84,6 +84,7 @@ def test_the_traffic_of_tables_is_told_beside_that_of_dense_gradients() -> None:
     }
     found = notes(build_run_page(build_facts([window(10, 100.0)], events=[PLAN, told]), 15))
     assert "812.50 rows" in found
+    assert "12.5%" in found
     assert "2.0 MiB" in found
     assert "6.0 GiB" in found
     assert "tables" not in notes(build_run_page(build_facts([window(10, 100.0)], events=[PLAN]), 15))
