@@ -70,7 +70,7 @@ def build_stages(measured: dict[str, Any]) -> Any:
         table.add_row(stage["kind"], stage["name"], *_points(stage))
     table.add_section()
     table.add_row("request", "by the clock on the wall", *_points(eager["total"]))
-    table.add_row("", "by CPU time: on a core of its own", *_points(eager["own"]))
+    table.add_row("", "CPU time: as on an own core", *_points(eager["own"]))
     table.add_row("", f"{eager['per_s']:.0f} per s, {eager['cpu_ms']:.1f} ms of CPU each")
     if eager["lost"]:
         table.add_row("", f"{eager['lost']} stages failed or were late")
