@@ -48,7 +48,9 @@ def uniform_rows(keys_B: Tensor, count: int) -> np.ndarray[Any, np.dtype[np.floa
         words *= np.uint64(factor)
     words ^= words >> np.uint64(31)
     words >>= np.uint64(11)
-    return words * 2.0**-53
+    numbers: np.ndarray[Any, np.dtype[np.float64]] = words.astype(np.float64)
+    numbers *= 2.0**-53
+    return numbers
 
 
 @functools.lru_cache(maxsize=8)
