@@ -33,8 +33,6 @@ GENERATED = {
     "csa": ["data.source=generated", "model.speech=base", "model.text=base"],
     "tenrec": ["data.path=null"],
 }
-LONGER = {"tenrec-full.yaml": ["train.epochs=40"]}
-"""what keeps the warm-up shorter than the run on so little data"""
 LADDERS = [path for path in FILES if path.parent.name == "ladders"]
 
 
@@ -42,8 +40,8 @@ LADDERS = [path for path in FILES if path.parent.name == "ladders"]
 def test_a_shipped_file_loads(path: Path) -> None:
     job = load_job(str(path), environ={})
     if getattr(job.config.data, "path", None) or getattr(job.config.data, "manifest", None):
-        # What it was made for is not here; the same settings train on generated data.
-        job = load_job(str(path), [*GENERATED[job.recipe.name], *LONGER.get(path.name, [])], environ={})
+        # What it was made for is not here; the same settings train on generated data, which is over before a long warm-up.
+        job = load_job(str(path), [*GENERATED[job.recipe.name], "train.schedule.warmup_steps=1"], environ={})
     num_samples = len(job.recipe.build(job.config).train_set())
     for world_size in (1, 2, 3):
         job.check(Facts(world_size, num_gpus=0, num_samples=num_samples))

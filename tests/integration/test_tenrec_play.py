@@ -40,7 +40,7 @@ def test_p0_to_p3_on_two_ranks_and_p2_trains_what_won_p1(paceline, tmp_path):
 
     sweep = read_json(out / "P1" / "sweep" / "sweep.json")
     values = [tuple(case["values"][key] for key in VARIED) for case in sweep["cases"]]
-    assert sorted(values) == sorted([(31, 2, 0.1), (15, 2, 0.1), (31, 3, 0.1), (31, 2, 0.05)])
+    assert sorted(values) == sorted([(15, 2, 0.1), (7, 2, 0.1), (15, 3, 0.1), (15, 2, 0.05)])
     (winner,) = [case for case in sweep["cases"] if case["name"] == (sweep["winner"] or sweep["best"])]
 
     trained = read_layer(out / "P2" / "run" / "config.yaml").entries

@@ -70,8 +70,8 @@ def test_a_ranker_that_knows_the_truth_has_the_best_auc() -> None:
 
 
 def test_a_little_training_beats_popularity() -> None:
-    workload = build_workload("data.rows=30000", "model.width=32", "model.layers=1")
-    found = evaluate(workload, train(workload, steps=60, batch=128, lr=0.01))
+    workload = build_workload("data.rows=20000", "model.width=32", "model.layers=1", "evaluate.negatives=3")
+    found = evaluate(workload, train(workload, steps=50, batch=64, lr=0.01))
     _, popular = workload.baseline("test", len(workload.evaluation_set("test")))
     assert found["auc_click"] > popular["auc_click"] + 0.05
 
