@@ -65,12 +65,12 @@ def test_log_q_makes_a_sampled_softmax_that_of_the_catalogue() -> None:
     drawn_as = torch.tensor([0.7, 0.1, 0.1, 0.1])
     scores = torch.zeros(4, requires_grad=True)
     optimizer = torch.optim.Adam([scores], 0.02)
-    for _ in range(800):
-        positives = torch.multinomial(truth, 16, True, generator=generator)
+    for _ in range(600):
+        positives = torch.multinomial(truth, 64, True, generator=generator)
         drawn = torch.multinomial(drawn_as, 100, True, generator=generator)
         items = torch.cat((positives, drawn))
         vectors = torch.nn.functional.one_hot(items, 4).float()
-        losses = sampled_losses(scores.expand(16, 4), vectors, items, drawn_as.log()[items], 1.0)
+        losses = sampled_losses(scores.expand(64, 4), vectors, items, drawn_as.log()[items], 1.0)
         optimizer.zero_grad()
         losses.mean().backward()
         optimizer.step()
@@ -83,10 +83,10 @@ def test_log_q_makes_an_in_batch_softmax_that_of_the_catalogue() -> None:
     truth = torch.tensor([0.5, 0.3, 0.15, 0.05])
     scores = torch.zeros(4, requires_grad=True)
     optimizer = torch.optim.Adam([scores], 0.02)
-    for _ in range(800):
-        items = torch.multinomial(truth, 48, True, generator=generator)
+    for _ in range(600):
+        items = torch.multinomial(truth, 96, True, generator=generator)
         vectors = torch.nn.functional.one_hot(items, 4).float()
-        rows = pack(scores.expand(48, 4), vectors, items, truth.log()[items])
+        rows = pack(scores.expand(96, 4), vectors, items, truth.log()[items])
         optimizer.zero_grad()
         in_batch_losses(rows, 1.0).mean().backward()
         optimizer.step()

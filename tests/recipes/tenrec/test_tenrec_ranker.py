@@ -29,10 +29,12 @@ def reorder(batch: dict[str, Tensor], order: Tensor) -> dict[str, Tensor]:
 
 @pytest.mark.parametrize("mixer", MIXERS)
 @pytest.mark.parametrize("is_bf16", [False, True], ids=["fp32", "bf16"])
-@pytest.mark.parametrize(("rows", "candidates"), [(1, 2), (5, 17), (3, 128), (1, 1000)])
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize(("rows", "candidates"), [(1, 2), (1, 7), (5, 17), (3, 128), (1, 1000)])
 def test_permuting_candidates_permutes_scores_bit_for_bit(
-    mixer: str, is_bf16: bool, rows: int, candidates: int
+    mixer: str, is_bf16: bool, threads: int, rows: int, candidates: int
 ) -> None:
+    torch.set_num_threads(threads)
     model, batch = build(mixer), draw_batch(rows, candidates)
     order = torch.randperm(candidates, generator=torch.Generator().manual_seed(1))
     with torch.no_grad(), torch.autocast("cpu", torch.bfloat16, enabled=is_bf16):
