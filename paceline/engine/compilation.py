@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import time
+import traceback
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -137,7 +138,8 @@ class Compilation:
             if not (self._num_graphs or _is_of_compiler(error)):
                 raise
             self._failure = _reason(error)
-            print(f"torch.compile failed, step {self._pulse.step}: {error}", flush=True)  # whole, in this rank's log
+            # Whole, in this rank's log: an assertion inside the compiler says nothing but where it stands.
+            print(f"torch.compile failed, step {self._pulse.step}: {traceback.format_exc()}", flush=True)
             self._reseed()
             return self._eager(*args, **kwargs)
         finally:
