@@ -103,28 +103,7 @@ def test_the_scale_is_capped_and_comes_back() -> None:
         _, shared = model(pad_batch(*pairs()))
         (shared * gradient).sum().backward()
         assert model.log_scale.grad.item() == expected, "down is free, up is not"
-    assert model.observe()["temperature"] == pytest.approx(0.01)
-
-
-def test_padding_is_counted_in_training_alone() -> None:
-    model = build_aligner().eval()
-    batch = pad_batch(*pairs())
-    model(batch)
-    assert "padding_share" not in model.observe()
-    model.train()
-    model(batch)
-    model(batch)
-    assert model.observe()["padding_share"] == pytest.approx(1 - sum(LENGTHS) / (5 * max(LENGTHS)))
-    assert "padding_share" not in model.observe(), "since it was last asked"
-
-
-def test_a_first_pass_of_two_is_not_counted() -> None:
-    """Else all micro-steps but one would count twice."""
-    model = build_aligner().train()
-    batch = pad_batch(*pairs())
-    with torch.no_grad():
-        model(batch)
-    assert "padding_share" not in model.observe()
+    assert model.temperature() == pytest.approx(0.01)
 
 
 @pytest.mark.parametrize("kernel", ["sdpa", "eager"])
