@@ -11,6 +11,7 @@ COMMANDS = {
         "paceline.cli.prepare_librispeech",
         "LibriSpeech, or speech laid out like it: mono FLAC with a manifest.",
     ),
+    "tenrec": ("paceline.cli.prepare_tenrec", "Impressions in the Tenrec schema: columns that all ranks share."),
 }
 """as the table in app.py"""
 

@@ -2,7 +2,7 @@
 
     {"v": 1, "family": "movielens", "name": "ml-1m", "version": 1,
      "inputs": {"ratings.dat": "sha256 …", "movies.dat": "sha256 …"}, "source": {…}, "counts": {…},
-     "files": {"ml-1m.inter": {"bytes": 21593519, "sha256": "…"}, …}}
+     "files": {"ml-1m.inter": {"bytes": 21593519, "sha256": "…"}, …}, "parameters": {}, "seal": "sha256 of all this"}
 
 The inputs' content, not their place or date, decides whether there is anything to do. A directory belongs to one data set: another one
 is refused, and so is a file that stands in the way and was not written here.
@@ -12,11 +12,12 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import json
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from paceline.errors import OccupiedError
 from paceline.files import Lock, read_json, sha256_of, storage_errors, write_json
@@ -49,13 +50,16 @@ class Prepared:
     """where the inputs came from, and their published checksum where they have one"""
     counts: Mapping[str, Any]
     files: Mapping[str, Made]
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+    """what was asked for beside the inputs, such as how much of them"""
 
 
 def read_prepared(directory: Path) -> Prepared | None:
     """The record of a directory; None where there is none, or none that can be understood."""
     try:
         content = read_json(directory / RECORD)
-        if content.pop("v") != _SCHEMA:
+        seal = content.pop("seal", None)
+        if (seal is not None and seal != _seal(content)) or content.pop("v") != _SCHEMA:
             return None
         files = {name: Made(**made) for name, made in content.pop("files").items()}
         return Prepared(**content, files=files)
@@ -76,12 +80,12 @@ def check_made(directory: Path, prepared: Prepared) -> list[str]:
 
 
 @contextlib.contextmanager
-def taking(directory: Path) -> Iterator[None]:
-    """Makes the directory, and keeps other preparations out of it."""
+def taking(directory: Path, wait_s: float = 0.0) -> Iterator[None]:
+    """Makes the directory, and keeps other preparations out of it; those that are in it may end within `wait_s`."""
     with storage_errors(directory):
         directory.mkdir(parents=True, exist_ok=True)
         lock = Lock(directory / _LOCK)
-        if not lock.acquire():
+        if not lock.acquire_within(wait_s):
             raise OccupiedError("something is being prepared there already", str(directory), "wait until it has ended")
         try:
             yield
@@ -108,24 +112,88 @@ def check_inputs(directory: Path, record: Prepared | None, inputs: Mapping[str, 
     raise OccupiedError(what, str(directory), _DO)
 
 
+def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """One phrase for each parameter that is not what it was, named as it is typed."""
+    return [
+        f"--{name.replace('_', '-')} was {before.get(name)} and is {value}"
+        for name, value in now.items()
+        if before.get(name) != value
+    ]
+
+
+class Making:
+    """The files of a data set while they are written, several at once; none is in its place before all are whole.
+
+    What stands there and is not `record`'s is refused, never replaced.
+
+        with Making(directory, record) as making:
+            making.write("a.bin", block)
+            prepared = making.finish(family=…, …)
+    """
+
+    def __init__(self, directory: Path, record: Prepared | None) -> None:
+        self._directory, self._record = directory, record
+        self._open: dict[str, _Part] = {}
+
+    def __enter__(self) -> Making:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for name, part in self._open.items():
+            part.stream.close()
+            _part_of(self._directory / name).unlink(missing_ok=True)
+
+    def add(self, name: str) -> None:
+        """A file, empty unless something is written."""
+        self._open[name] = _Part(_part_of(self._directory / name).open("wb"))
+
+    def write(self, name: str, block: bytes | memoryview) -> None:
+        if name not in self._open:
+            self.add(name)
+        part = self._open[name]
+        part.digest.update(block)
+        part.size += part.stream.write(block)
+
+    def written(self, name: str) -> Path:
+        """Where a file that is not in its place yet can be read, up to here."""
+        self._open[name].stream.flush()
+        return _part_of(self._directory / name)
+
+    def finish(self, **described: Any) -> Prepared:
+        """Puts all files in their places, and then the record."""
+        made = {}
+        for name, part in self._open.items():
+            part.stream.flush()
+            os.fsync(part.stream.fileno())
+            made[name] = Made(part.size, part.digest.hexdigest())
+        prepared = Prepared(**described, files=made)
+        for name, entry in made.items():
+            if self._record is None or name not in self._record.files:
+                _check_free(self._directory / name, entry)
+        for name in made:
+            os.replace(_part_of(self._directory / name), self._directory / name)
+        content = json.loads(json.dumps({"v": _SCHEMA} | asdict(prepared), default=str))
+        write_json(self._directory / RECORD, content | {"seal": _seal(content)})
+        return prepared
+
+
+@dataclass
+class _Part:
+    stream: IO[bytes]
+    digest: Any = field(default_factory=hashlib.sha256)
+    size: int = 0
+
+
 def write_prepared(
     directory: Path, record: Prepared | None, contents: Mapping[str, Iterable[bytes]], **described: Any
 ) -> Prepared:
-    """Writes each file and then the record; what stands there and is not `record`'s is refused, never replaced."""
-    with storage_errors(directory):
-        try:
-            made = {name: _write(_part_of(directory / name), blocks) for name, blocks in contents.items()}
-            prepared = Prepared(**described, files=made)
-            for name, entry in made.items():
-                if record is None or name not in record.files:
-                    _check_free(directory / name, entry)
-            for name in made:
-                os.replace(_part_of(directory / name), directory / name)
-        finally:
-            for name in contents:
-                _part_of(directory / name).unlink(missing_ok=True)
-        write_json(directory / RECORD, {"v": _SCHEMA} | asdict(prepared))
-    return prepared
+    """Writes each file and then the record, as `Making` does."""
+    with storage_errors(directory), Making(directory, record) as making:
+        for name, blocks in contents.items():
+            making.add(name)
+            for block in blocks:
+                making.write(name, block)
+        return making.finish(**described)
 
 
 def _check_free(file: Path, entry: Made) -> None:
@@ -134,15 +202,9 @@ def _check_free(file: Path, entry: Made) -> None:
         raise OccupiedError("a file stands in the way that was not prepared here", str(file), f"move it away, or {_DO}")
 
 
-def _write(file: Path, blocks: Iterable[bytes]) -> Made:
-    digest, size = hashlib.sha256(), 0
-    with open(file, "wb") as stream:
-        for block in blocks:
-            digest.update(block)
-            size += stream.write(block)
-        stream.flush()
-        os.fsync(stream.fileno())
-    return Made(size, digest.hexdigest())
+def _seal(content: dict[str, Any]) -> str:
+    """The digest of what a record says: a changed letter in it is found like one in a file. Records from before have none."""
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
 def _part_of(file: Path) -> Path:

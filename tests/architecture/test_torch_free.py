@@ -128,6 +128,7 @@ def test_the_engine_would_be_noticed() -> None:
         ("prepare movielens --help", "--from FILE"),
         ("prepare fineweb --help", "--from PATH"),
         ("prepare librispeech --help", "--input DIR"),
+        ("prepare tenrec --help", "--max-users N"),
         ("train --help", "KEY=VALUE"),
         ("sweep --help", "PLAN"),
         ("play --help", "PLAYBOOK"),

@@ -5,25 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from paceline.errors import DataError, UsageError
+from paceline.errors import DataError
+from paceline.recipes.arrow import import_arrow
 from paceline.recipes.nsa.documents import Found, Origin
 
 _ROWS = 256
 """read at a time: what is in memory of a row group's column beside its pages"""
 
 
-def import_parquet(where: str) -> Any:
-    try:
-        import pyarrow.parquet
-    except ImportError:
-        what = "a parquet file needs the package pyarrow, which is not installed"
-        raise UsageError(what, where, "pip install 'paceline[lm]', or give JSONL or text files") from None
-    return pyarrow
-
-
 def read_parquet(origin: Origin, field: str, row: int) -> Iterator[Found]:
     """The documents from a row on."""
-    arrow = import_parquet(origin.name)
+    do = "pip install 'paceline[lm]', or give JSONL or text files"
+    arrow = import_arrow("parquet", "a parquet file", origin.name, do)
     try:
         with origin.open() as stream, arrow.parquet.ParquetFile(stream) as file:
             _check_field(arrow, file.schema_arrow, field, origin.name)

@@ -19,7 +19,7 @@ from paceline.recipes.nsa.manifest import COMPLETE, MANIFEST, TOKENIZER, Manifes
 from paceline.recipes.nsa.parts import Parts
 from paceline.recipes.nsa.request import ANOTHER, Request
 from paceline.recipes.nsa.tokenizer import BYTES, Tokenizer, check_same, load_tokenizer
-from paceline.recipes.prepared import RECORD, taking
+from paceline.recipes.prepared import RECORD, differences, taking
 from paceline.recipes.progress import Progress, Report
 
 
@@ -86,12 +86,7 @@ def _begin(request: Request, found: Manifest | None, inputs: Inputs, tokenizer: 
         return fresh
     do = f"give the --tokenizer that was given before (without one it is {BYTES}), or {ANOTHER}"
     check_same(tokenizer.identity, found.tokenizer, f"--tokenizer {request.tokenizer}", str(request.out), do)
-    asked = request.parameters()
-    differ = [
-        f"--{name.replace('_', '-')} was {found.parameters.get(name)} and is {value}"
-        for name, value in asked.items()
-        if found.parameters.get(name) != value
-    ]
+    differ = differences(found.parameters, request.parameters())
     if differ:
         raise OccupiedError(f"this directory was prepared otherwise: {', '.join(differ)}", str(request.out), ANOTHER)
     before, now = [one.sha256 for one in found.inputs], [one.sha256 for one in inputs.known]
