@@ -31,7 +31,7 @@ from paceline.telemetry.events import EventLog, QuietLog
 from paceline.telemetry.layout import RunLayout
 from paceline.telemetry.pulse import PulseWriter, create_pulse_directory, remove_pulse_directory
 from paceline.telemetry.run_file import Attempt, RunFile, load_run_file
-from paceline.workload import Batch, Draw, Objective, Setting
+from paceline.workload import Batch, Draw, Objective, Setting, Workload
 
 
 class Block(torch.nn.Module):
@@ -134,12 +134,20 @@ class DenseWorkload:
 def dense_trainer(
     config: RunConfig, parameters: int, tokens: int, root: Path
 ) -> Iterator[tuple[Trainer, DenseWorkload, Context]]:
-    """A trainer of the real engine in a run directory of its own, on as many ranks as were started."""
+    """A trainer of the dense model, on as many ranks as were started."""
+    workload = DenseWorkload(parameters, tokens)
+    with bench_trainer(config, workload, root) as (trainer, context):
+        yield trainer, workload, context
+
+
+@contextlib.contextmanager
+def bench_trainer(config: RunConfig, workload: Workload, root: Path) -> Iterator[tuple[Trainer, Context]]:
+    """A trainer of the real engine in a run directory of its own."""
     ranks, layout, attempt = join_ranks(config.parallel), RunLayout(root), 1
     if ranks.is_first:
         layout.root.mkdir(parents=True)
         identity: dict[str, Any] = {"fingerprint": "", "values": {}}
-        begun = RunFile("bench" + os.urandom(4).hex(), "dense", "", paceline.__version__, time.time(), identity)
+        begun = RunFile("bench" + os.urandom(4).hex(), config.recipe, "", paceline.__version__, time.time(), identity)
         pulses = create_pulse_directory(begun.id, attempt)
         begun.attempts.append(Attempt(attempt, ranks.world_size, os.getpid(), time.time(), str(pulses), sys.argv))
         begun.save(layout)
@@ -151,10 +159,9 @@ def dense_trainer(
         events = EventLog(layout.events, "rank 0", attempt) if ranks.is_first else QuietLog()
         watch, pulse = StopWatch(layout, attempt, None), PulseWriter(pulses, ranks.rank, attempt)
         ranks.pulse = pulse
-        workload = DenseWorkload(parameters, tokens)
         context = Context(config, (), (), ranks, layout, run_file, attempt, events, watch, pulse)
         trainer = build_trainer(context, workload)
-        yield trainer, workload, context
+        yield trainer, context
         trainer.close()
         ranks.close()
     finally:

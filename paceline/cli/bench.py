@@ -12,6 +12,7 @@ COMMANDS = {
     "loader": ("paceline.cli.bench_loader", "Whether the loader of a configuration keeps up with its steps."),
     "scaling": ("paceline.cli.bench_scaling", "Weak and strong efficiency over world sizes."),
     "sharding": ("paceline.cli.bench_sharding", "What each parallel.zero_stage leaves on a rank, and costs."),
+    "tables": ("paceline.cli.bench_tables", "What an embedding table's gradients bring to a rank in a step."),
     "collective": ("paceline.cli.bench_collective", "All-reduce, all-gather and reduce-scatter by size."),
     "attention": ("paceline.cli.bench_attention", "Which attention runs, why not others, and their times."),
     "parity": ("paceline.cli.bench_parity", "Whether sparse attention computes here what its reference says."),

@@ -24,7 +24,7 @@ from paceline.engine.loader import Loader
 from paceline.engine.marks import MarkedTimer, Marks, NvtxMarks
 from paceline.engine.monitor import Monitor
 from paceline.engine.optimizer import LearningRate, build_optimizer, find_unmatched
-from paceline.engine.powersgd import check_precision, gradient_bytes
+from paceline.engine.powersgd import check_precision
 from paceline.engine.precision import build_precision
 from paceline.engine.profile import StepProfile
 from paceline.engine.rank_times import RankTimes
@@ -32,8 +32,9 @@ from paceline.engine.recomputation import recompute_blocks
 from paceline.engine.seeding import make_deterministic, seed_model
 from paceline.engine.state import TrainState
 from paceline.engine.step import TrainStep
-from paceline.engine.strategies.base import Strategy
+from paceline.engine.strategies.base import Strategy, find_trainable
 from paceline.engine.strategies.choice import build_strategy, choose_strategy
+from paceline.engine.tables import build_tables
 from paceline.engine.timing import build_timer
 from paceline.engine.trainer import Trainer
 from paceline.engine.warm_up import warm_up
@@ -75,7 +76,9 @@ def build_trainer(context: Context, workload: Workload) -> Trainer:
     strategy = build_strategy(kind, model, ranks, config.parallel, events)
     optimizer = build_optimizer(strategy.trainable, config.train.optimizer, device, events)
     strategy.adopt(optimizer)
-    start.load_rest(strategy, optimizer, precision)
+    learning_rate = LearningRate(config.train, state.horizon)
+    tables = build_tables(strategy, context, learning_rate)
+    start.load_rest(strategy, optimizer, precision, tables)
     average = _build_average(context, model)
     start.load_average(average, events)
     use_graph, reason = choose_graph(
@@ -85,6 +88,7 @@ def build_trainer(context: Context, workload: Workload) -> Trainer:
         precision.name,
         workload.has_static_shapes,
         isinstance(workload, Contrasts),
+        tables is not None,
     )
     events.choice("train.graph", config.train.graph, use_graph, reason)
     samples = workload.train_set()
@@ -99,7 +103,6 @@ def build_trainer(context: Context, workload: Workload) -> Trainer:
                 what=f"train.optimizer.no_decay: {word!r} has no effect here",
                 why="no parameter's name contains it",
             )
-    learning_rate = LearningRate(config.train, state.horizon)
     timer = build_timer(device, is_synced=config.telemetry.sync_timing)
     if config.telemetry.sync_timing and device.type == "cuda":
         events.choice(
@@ -110,7 +113,7 @@ def build_trainer(context: Context, workload: Workload) -> Trainer:
     if config.telemetry.nvtx and device.type == "cuda":
         events.choice("telemetry.nvtx", True, True, "as requested")
         marks.append(NvtxMarks())
-    saver = Saver(context, strategy, optimizer, precision, None if start.is_fork else state, average)
+    saver = Saver(context, strategy, optimizer, precision, None if start.is_fork else state, average, tables)
     step = TrainStep(
         context,
         workload,
@@ -122,6 +125,7 @@ def build_trainer(context: Context, workload: Workload) -> Trainer:
         saver.hold_update,
         use_graph,
         average,
+        tables,
     )
     compilation = _compile(context, workload, strategy)
     evaluator = Evaluator(config, ranks, workload, strategy, precision, context.watch, compilation, average)
@@ -137,7 +141,7 @@ def build_trainer(context: Context, workload: Workload) -> Trainer:
         warm_up(
             context, step.losses, strategy, precision, loader
         )  # in the buckets that stay, so that they can be counted
-        strategy.powersgd.begin(state.step, ranks.backend, gradient_bytes(model))
+        strategy.powersgd.begin(state.step, ranks.backend, sum(p.nbytes for p in find_trainable(model).values()))
         strategy.powersgd.tell(state.step, length.total_steps, events)
     return Trainer(
         context,
@@ -157,6 +161,7 @@ def build_trainer(context: Context, workload: Workload) -> Trainer:
         RankTimes(context, strategy, step.losses),
         compilation,
         average,
+        tables,
         garbage=Garbage(config.train.gc_every, events),
         marks=marks,
     )

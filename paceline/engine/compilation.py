@@ -24,6 +24,7 @@ import torch.distributed as dist
 from paceline.config.sections import RunConfig
 from paceline.engine.blocks import find_blocks
 from paceline.engine.context import Context
+from paceline.engine.rows import RowTable
 
 BACKEND = "inductor"
 """What compiles; torch's own name for it."""
@@ -57,6 +58,10 @@ class Compilation:
         if config.scope == "blocks":
             reason = f"{len(blocks)} of them" if blocks else "the model has none: no nn.ModuleList"
             context.events.choice("train.compile.scope", config.scope, "blocks" if blocks else "model", reason)
+        for table in model.modules():
+            if isinstance(table, RowTable):
+                # Compilers are made for dense gradients: a table is looked up between two parts.
+                vars(table)["forward"] = torch.compiler.disable(table.forward)  # type: ignore[no-untyped-call]
         self._device = context.ranks.device
         self._is_paused = False
         self._is_given_up = False

@@ -39,6 +39,7 @@ def choose_graph(
     precision: str,
     has_static_shapes: bool,
     contrasts: bool = False,
+    has_tables: bool = False,
 ) -> tuple[bool, str]:
     """(whether to use graphs, reason)."""
     requested = train.graph
@@ -56,6 +57,8 @@ def choose_graph(
         return False, "activation checkpointing asks for the generator's state, which cannot be recorded"
     if contrasts:
         return False, "between forward and backward comes the loss of the whole step"
+    if has_tables:
+        return False, "how many rows of its tables a step touches differs from step to step"
     if not has_static_shapes:
         return False, "batches of this recipe change their shapes"
     return (

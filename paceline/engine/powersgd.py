@@ -4,14 +4,12 @@ torch's hook does the arithmetic. Here is what surrounds it: from which step on,
 
     powersgd = PowerSgd(config);  wrapper.register_comm_hook(None, powersgd.build_hook())
     # two throw-away iterations: DDP has rebuilt its buckets, and they have been counted
-    powersgd.begin(step, backend, gradient_bytes(model))
+    powersgd.begin(step, backend, num_bytes)            # of all gradients
 
 What each rank remembers is its own and large: a checkpoint does not keep it, and a resumed run is not the same bit for bit.
 """
 
 from __future__ import annotations
-
-import torch
 
 from paceline.config.contradictions import powersgd_in_fp16
 from paceline.config.sections import PowerSgd as PowerSgdSection
@@ -88,7 +86,3 @@ def check_precision(compression: str, precision: str) -> None:
     """What was lost is added at the scale of the loss of its time; fp16 changes it."""
     if compression == "powersgd" and precision == "fp16":
         raise ConfigError(problems=[powersgd_in_fp16("parallel.compression and precision.mode")])
-
-
-def gradient_bytes(model: torch.nn.Module) -> int:
-    return sum(p.nbytes for p in model.parameters() if p.requires_grad)

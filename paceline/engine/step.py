@@ -22,6 +22,7 @@ from paceline.engine.out_of_memory import name_batch
 from paceline.engine.outcome import Pending, Tally
 from paceline.engine.precision import Precision
 from paceline.engine.strategies.base import Strategy
+from paceline.engine.tables import Tables
 from paceline.engine.timing import StepTimer
 from paceline.engine.update import Update
 from paceline.engine.update_graph import RecordedUpdates
@@ -44,6 +45,7 @@ class TrainStep:
         hold_update: Callable[[], None],
         use_graph: bool,
         average: Average | None = None,
+        tables: Tables | None = None,
     ) -> None:
         config = context.config
         self._workload = workload
@@ -64,7 +66,7 @@ class TrainStep:
         # weighs (fp16 overflows); the exact weight follows after the sum.
         self._loss_scale = strategy.divisor / config.train.global_batch
         self.losses = build_losses(workload, context, strategy, precision, self._enter)
-        self._update = Update(config.train, strategy, optimizer, precision, average)
+        self._update = Update(config.train, strategy, optimizer, precision, average, tables)
         self._graphs: Graphs | None = None
         self._recorded_updates: RecordedUpdates | None = None
         """where one micro-step is the whole step"""

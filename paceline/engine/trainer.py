@@ -27,6 +27,7 @@ from paceline.engine.state import Ending, TrainState
 from paceline.engine.step import TrainStep
 from paceline.engine.stop import STOP_REASONS
 from paceline.engine.strategies.base import Strategy
+from paceline.engine.tables import Tables
 from paceline.engine.timing import StepTimer, Window
 from paceline.errors import NonFiniteError
 from paceline.telemetry.compiling import CompileAnnouncer
@@ -67,6 +68,7 @@ class Trainer:
         rank_times: RankTimes,
         compilation: Compilation | None = None,
         average: Average | None = None,
+        tables: Tables | None = None,
         *,
         garbage: Garbage,
         marks: Sequence[Marks] = (),
@@ -89,6 +91,7 @@ class Trainer:
         self._saver = saver
         self._compilation = compilation
         self._average = average
+        self._tables = tables
         self._garbage = garbage
         self._marks = marks
         self._profile = profile
@@ -177,6 +180,8 @@ class Trainer:
             self._write_row()
             if self._profile.is_on:  # a stop came first
                 self._profile.end(state.step)
+            if self._tables is not None:
+                self._context.events.write("tables", step=state.step, **self._tables.describe_traffic())
         if stop is not None and state.step < total:
             return Ending("stopped", stop, state.step)
         return Ending("finished", "early_stop" if verdict == "early_stop" else "length", state.step)

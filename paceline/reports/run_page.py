@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import paceline
 from paceline.reports import run_tables
-from paceline.reports.amounts import UNKNOWN, counted, duration, figure, moment, steps_between, text
+from paceline.reports.amounts import UNKNOWN, count, counted, duration, figure, moment, size, steps_between, text
 from paceline.reports.curves import evaluation_charts, training_charts
 from paceline.reports.page import Charts, Note, Page, Part, Section, Table, Tone
 from paceline.reports.rank_phases import rank_phases
@@ -128,6 +128,19 @@ def _failures(facts: RunFacts) -> list[Row]:
 
 
 def _throughput(facts: RunFacts, window: int) -> Iterator[Part]:
+    yield from _pace(facts, window)
+    told = facts.run.events_of("tables")
+    if told:
+        last = told[-1]
+        share = f"{last['share']:.1%}" if is_finite(last.get("share")) else UNKNOWN
+        yield Note(
+            f"A step touched {figure(last.get('rows'))} rows of the model's tables, {share} of the bytes of a rank's "
+            f"gradients; {size(last.get('bytes'))} came to each rank from the others, where dense gradients of tables would have been "
+            f"{size(last.get('dense_bytes'))} (means of {count(last.get('steps'))} steps of attempt {text(last.get('attempt'))})."
+        )
+
+
+def _pace(facts: RunFacts, window: int) -> Iterator[Part]:
     found = measure_throughput(facts.run.metrics, window)
     if found is None:
         yield Note("No window of steps with a rate is recorded.", "warning")

@@ -2,7 +2,7 @@
 
     {"v":1,"time":1760000000.1,"attempt":1,"source":"rank 0","kind":"choice","about":"precision","requested":"auto","effective":"fp32","reason":"…"}
 
-Kinds: start, preflight, resume, plan, choice, note, warning, evaluation, observation, checkpoint, compile, profile, baseline, finding, incident, failure,
+Kinds: start, preflight, resume, plan, choice, note, warning, evaluation, observation, checkpoint, compile, tables, profile, baseline, finding, incident, failure,
 restart, end.
 """
 

@@ -165,6 +165,7 @@ def assert_same(one: Result, other: Result) -> None:
         (True, ("cuda", False, "fp16", True), False, "scale"),
         (True, ("cuda", False, "bf16", False), False, "change their shapes"),
         (True, ("cuda", False, "bf16", True, True), False, "loss of the whole step"),
+        (True, ("cuda", False, "bf16", True, False, True), False, "rows of its tables"),
     ],
 )
 def test_graphs_are_used_where_they_can_be(requested, facts, effective, because):

@@ -71,6 +71,25 @@ def test_the_best_evaluation_is_marked_by_the_objective() -> None:
     assert chart.mark.x == 1
 
 
+def test_the_traffic_of_tables_is_told_beside_that_of_dense_gradients() -> None:
+    told = {
+        "kind": "tables",
+        "attempt": 1,
+        "step": 40,
+        "steps": 40,
+        "rows": 812.5,
+        "share": 0.125,
+        "bytes": 2 << 20,
+        "dense_bytes": 6 << 30,
+    }
+    found = notes(build_run_page(build_facts([window(10, 100.0)], events=[PLAN, told]), 15))
+    assert "812.50 rows" in found
+    assert "12.5%" in found
+    assert "2.0 MiB" in found
+    assert "6.0 GiB" in found
+    assert "tables" not in notes(build_run_page(build_facts([window(10, 100.0)], events=[PLAN]), 15))
+
+
 def test_throughput_has_its_evidence() -> None:
     page = build_run_page(build_facts([window(step, 100.0) for step in (10, 20, 30, 40)], events=[PLAN]), 15)
     rate, time = table(page, "Throughput of the last 15 steps")

@@ -26,6 +26,7 @@ from paceline.engine.context import Context
 from paceline.engine.precision import Precision
 from paceline.engine.state import TrainState
 from paceline.engine.strategies.base import Strategy
+from paceline.engine.tables import Tables
 from paceline.errors import StorageError
 from paceline.telemetry.checkpoints import shard_name
 
@@ -43,13 +44,14 @@ class Saver:
         precision: Precision,
         saved: TrainState | None,
         average: Average | None = None,
+        tables: Tables | None = None,
     ) -> None:
         self._context = context
         self._config = context.config.checkpoint
         self._ranks = context.ranks
         self._layout = context.layout
         self._strategy = strategy
-        self._parts = (strategy, optimizer, precision, average)
+        self._parts = (strategy, optimizer, precision, average, tables)
         self._snapshot = Snapshot(context.ranks.device)
         self._is_free = threading.Event()  # nobody reads the snapshot
         self._is_free.set()

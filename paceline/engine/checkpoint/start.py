@@ -29,6 +29,7 @@ from paceline.engine.context import Context
 from paceline.engine.precision import Precision
 from paceline.engine.state import TrainState
 from paceline.engine.strategies.base import Strategy
+from paceline.engine.tables import Tables
 from paceline.errors import CheckpointError, PacelineError, error_from_record
 from paceline.files import read_records, storage_errors
 from paceline.telemetry.checkpoints import Checkpoint, list_checkpoints, newest_whole, read_checkpoint
@@ -55,10 +56,16 @@ class Start:
             do = "use the configuration they were trained with, and another directory (--out DIR)"
             load_weights(model, read_weights(path, self.weights["digest"]), str(path), do)
 
-    def load_rest(self, strategy: Strategy, optimizer: torch.optim.Optimizer, precision: Precision) -> None:
+    def load_rest(
+        self,
+        strategy: Strategy,
+        optimizer: torch.optim.Optimizer,
+        precision: Precision,
+        tables: Tables | None = None,
+    ) -> None:
         if self.checkpoint is not None:
             moments = iterate_tensors(self.checkpoint, OPTIMIZER)
-            load_moments(strategy, optimizer, moments, str(self.checkpoint.path))
+            load_moments(strategy, optimizer, moments, str(self.checkpoint.path), tables)
             precision.load(read_tensors(self.checkpoint, PRECISION))
 
     def load_average(self, average: Average | None, events: EventLog) -> None:

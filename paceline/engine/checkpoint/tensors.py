@@ -13,6 +13,7 @@ import torch
 from paceline.engine.average import Average
 from paceline.engine.precision import Precision
 from paceline.engine.strategies.base import Strategy, find_trainable
+from paceline.engine.tables import Tables
 from paceline.errors import CheckpointError
 
 MODEL, OPTIMIZER, PRECISION, EMA = "model.", "optimizer.", "precision.", "ema."
@@ -20,7 +21,11 @@ _MOST_NAMED = 5
 
 
 def collect_tensors(
-    strategy: Strategy, optimizer: torch.optim.Optimizer, precision: Precision, average: Average | None = None
+    strategy: Strategy,
+    optimizer: torch.optim.Optimizer,
+    precision: Precision,
+    average: Average | None = None,
+    tables: Tables | None = None,
 ) -> dict[str, torch.Tensor]:
     """Everything of a run that is a tensor: weights, their average, buffers, moments, the scale of the loss. Themselves, not copies.
 
@@ -28,6 +33,8 @@ def collect_tensors(
     """
     tensors = {MODEL + name: strategy.outline(tensor) for name, tensor in model_tensors(strategy.model).items()}
     tensors |= {OPTIMIZER + name: tensor for name, tensor in strategy.moments(optimizer).items()}
+    if tables is not None:
+        tensors |= {OPTIMIZER + name: tensor for name, tensor in tables.moments().items()}
     if average is not None:
         tensors |= {EMA + name: tensor for name, tensor in average.tensors().items()}
     return tensors | {PRECISION + name: tensor for name, tensor in precision.tensors().items()}
@@ -89,6 +96,7 @@ def load_moments(
     optimizer: torch.optim.Optimizer,
     moments: Iterable[tuple[str, torch.Tensor]],
     where: str,
+    tables: Tables | None = None,
 ) -> None:
     """Gives the optimizer its state back: `moments` by `entry.parameter`, of which each rank keeps what is its own, one after another.
 
@@ -97,9 +105,14 @@ def load_moments(
     shapes = {name: strategy.outline(p).shape for name, p in find_trainable(strategy.model).items()}
     numbers = {p: i for i, p in enumerate(p for group in optimizer.param_groups for p in group["params"])}
     names: dict[str, set[str]] = {}
+    loaded: set[str] = set()
     entries: dict[int, dict[str, torch.Tensor]] = {}
     for full_name, value in moments:
         entry, _, name = full_name.partition(".")
+        if tables is not None and name in tables.parameters:
+            tables.load(full_name, value, where)
+            loaded.add(full_name)
+            continue
         if name not in shapes:
             raise _unfit(f"there is no trainable parameter {name!r}", where)
         if value.dim() and value.shape != shapes[name]:
@@ -110,6 +123,9 @@ def load_moments(
         mine = strategy.cut_moment(name, value)
         if mine is not None:
             entries.setdefault(numbers[strategy.trainable[name]], {})[entry] = mine
+    missing = tables.moments().keys() - loaded if tables is not None else set()
+    if missing:
+        raise _unfit(f"{min(missing)} is missing", where)
     expected = _entry_names(optimizer)
     for found in names.values():
         if found != expected:

@@ -11,6 +11,7 @@ from torch.nn.utils import get_total_norm
 from paceline.config.sections import Parallel
 from paceline.engine.powersgd import PowerSgd
 from paceline.engine.ranks import Ranks
+from paceline.engine.rows import find_tables
 from paceline.telemetry.events import EventLog
 
 
@@ -34,6 +35,8 @@ class Strategy:
         """what the training step calls: the model, or its wrapper"""
         self.trainable: Mapping[str, torch.Tensor] = find_trainable(model)
         """what the optimizer of this rank updates, by the names of the parameters"""
+        self.tables = find_tables(model)
+        """what every rank holds whole, and whose gradients are nobody's business here: see tables.py"""
         self._parameters = list(self.trainable.values())
 
     @classmethod
@@ -148,5 +151,6 @@ def join_norms(norm: torch.Tensor, ranks: Ranks) -> torch.Tensor:
 
 
 def find_trainable(model: torch.nn.Module) -> dict[str, torch.nn.Parameter]:
-    """The parameters that an optimizer updates, by name; tied ones once."""
-    return {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
+    """The parameters that an optimizer updates, by name; tied ones once, and tables not at all."""
+    tables = find_tables(model)
+    return {name: p for name, p in model.named_parameters() if p.requires_grad and name not in tables}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Iterable
 
 import torch
 from torch.nn.parallel import DistributedDataParallel
@@ -26,7 +27,8 @@ class DdpStrategy(Strategy):
         super().__init__(model)
         self._world_size = ranks.world_size
         # What is not saved follows from the configuration, alike on every rank: not worth sending at every forward.
-        DistributedDataParallel._set_params_and_buffers_to_ignore_for_model(model, _unsaved_buffers(model))  # type: ignore[no-untyped-call]
+        ignored = [*_unsaved_buffers(model), *_names_of(model, self.tables.values())]
+        DistributedDataParallel._set_params_and_buffers_to_ignore_for_model(model, ignored)  # type: ignore[no-untyped-call]
         wrapper = DistributedDataParallel(
             model,
             device_ids=[ranks.device.index] if ranks.device.type == "cuda" else None,
@@ -74,6 +76,12 @@ class DdpStrategy(Strategy):
             return int(told["iteration"]), max(0, wait_ns) / 1e6
         except KeyError:  # nothing has been measured yet
             return None
+
+
+def _names_of(model: torch.nn.Module, parameters: Iterable[torch.nn.Parameter]) -> list[str]:
+    """Every name of these parameters; tied ones have several."""
+    wanted = set(parameters)
+    return [name for name, parameter in model.named_parameters(remove_duplicate=False) if parameter in wanted]
 
 
 def _unsaved_buffers(model: torch.nn.Module) -> list[str]:

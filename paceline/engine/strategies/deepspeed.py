@@ -19,9 +19,10 @@ from paceline.config.sections import Parallel
 from paceline.engine.deepspeed import Called, build_engine, gathered, load_deepspeed, tools
 from paceline.engine.optimizer import initial_state
 from paceline.engine.ranks import Ranks
+from paceline.engine.rows import find_tables
 from paceline.engine.strategies.base import Strategy, join_norms
 from paceline.engine.strategies.plain import build_plain, remember
-from paceline.errors import CheckpointError
+from paceline.errors import CheckpointError, ConfigError
 from paceline.telemetry.events import EventLog
 
 _NEVER = 10**9
@@ -52,6 +53,13 @@ class DeepSpeedStrategy(Strategy):
 
     @classmethod
     def build(cls, model: nn.Module, ranks: Ranks, parallel: Parallel, events: EventLog) -> DeepSpeedStrategy:
+        tables = find_tables(model)
+        if tables:
+            raise ConfigError(
+                f"DeepSpeed reduces dense gradients, and {next(iter(tables))} is a table, whose gradient is its touched rows",
+                "parallel.engine",
+                "set parallel.engine=torch",
+            )
         version = load_deepspeed(ranks, events).__version__
         events.choice("parallel.engine", parallel.engine, parallel.engine, f"DeepSpeed {version}, as configured")
         if parallel.deepspeed:

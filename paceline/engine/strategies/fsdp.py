@@ -23,6 +23,7 @@ from paceline.engine.blocks import find_blocks
 from paceline.engine.compression import COMPRESSED_TYPES
 from paceline.engine.pieces import cut, fill, gather, join
 from paceline.engine.ranks import Ranks
+from paceline.engine.rows import find_tables
 from paceline.engine.strategies.base import Strategy, find_trainable, join_norms
 from paceline.engine.strategies.plain import build_plain, remember
 from paceline.errors import ConfigError
@@ -47,9 +48,18 @@ class FsdpStrategy(Strategy):
         mesh = DeviceMesh.from_group(group, ranks.device.type)
         policy = MixedPrecisionPolicy(reduce_dtype=COMPRESSED_TYPES.get(parallel.compression))
         blocks = find_own_blocks(model)
+        tables = find_tables(model)
+        for table in tables.values():
+            table.data = table.data.to(ranks.device)
         for unit in (*blocks, model):
             is_let_go = parallel.zero_stage == 3 and unit is not model
-            sharded = fully_shard(unit, mesh=mesh, reshard_after_forward=is_let_go, mp_policy=policy)
+            sharded = fully_shard(
+                unit,
+                mesh=mesh,
+                reshard_after_forward=is_let_go,
+                mp_policy=policy,
+                ignored_params=set(tables.values()),
+            )
             # Sums, without any division: some versions of torch take gloo's average for a sum, and say nothing.
             sharded.set_gradient_divide_factor(1.0)
             sharded.set_force_sum_reduction_for_comms(True)
