@@ -213,7 +213,10 @@ class Workload(Protocol):
         ...
 
     def metrics(self, split: str, outputs: Mapping[str, np.ndarray]) -> Mapping[str, float]:
-        """Metrics from the outputs of all samples of the split, in the order of their ids."""
+        """Metrics from the outputs of all samples of the split, in the order of their ids; NaN where one is not defined.
+
+        Floats come as float64, everything else as int64. Asked of one rank alone: no collectives.
+        """
         ...
 
     def baseline(self, split: str, num_samples: int) -> tuple[str, Mapping[str, float]] | None:
@@ -265,6 +268,15 @@ class Contrasts(Protocol):
         `rows` and `shared` are in fp32 at least, outside autocast; the same on every rank, and so must be what comes out: no random
         numbers. The engine takes its gradient.
         """
+        ...
+
+
+@runtime_checkable
+class Infers(Protocol):
+    """What a workload has besides, where `predict` does more than inference: asks another model, looks up what is true."""
+
+    def infer(self, model: torch.nn.Module, batch: Batch) -> Mapping[str, torch.Tensor]:
+        """Of what `predict` gives that which the model itself computes: what is compiled, compared and timed before it is served."""
         ...
 
 

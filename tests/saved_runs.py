@@ -32,13 +32,19 @@ def build_weights(job: Job, step: int) -> dict[str, torch.Tensor]:
     return {name: torch.randn(value.shape, generator=generator) for name, value in model.state_dict().items()}
 
 
-def save_run(root: Path, *overrides: str, steps: tuple[int, ...] = (3, 6), best: int | None = None) -> RunLayout:
-    """A run of the tiny configuration that saved at these steps, the last one as latest and final."""
-    job = load_job("sasrec", tiny(*overrides), environ={})
+def save_run(
+    root: Path,
+    *overrides: str,
+    steps: tuple[int, ...] = (3, 6),
+    best: int | None = None,
+    recipe: str | None = None,
+) -> RunLayout:
+    """A run that saved at these steps, the last one as latest and final: of the tiny configuration, or of `recipe` with the overrides."""
+    job = load_job(recipe or "sasrec", list(overrides) if recipe else tiny(*overrides), environ={})
     layout = RunLayout(root)
     layout.checkpoints.mkdir(parents=True)
     attempt = Attempt(1, 2, 1, time.time(), "", ["paceline", "train"], "finished", "length", max(steps, default=0), 0)
-    run = RunFile(RUN_ID, "sasrec", "", paceline.__version__, time.time(), job.identity(), "finished", "length")
+    run = RunFile(RUN_ID, job.recipe.name, "", paceline.__version__, time.time(), job.identity(), "finished", "length")
     run.attempts.append(attempt)
     run.save(layout)
     write_text(layout.config, dump_config(job.config))

@@ -19,6 +19,7 @@ COMMANDS = {
     "sparse": ("paceline.cli.bench_sparse", "Each stage of sparse attention by length, dense attention beside it."),
     "racing": ("paceline.cli.bench_racing", "Races against full grids, replayed on recorded sweeps."),
     "faults": ("paceline.cli.bench_faults", "Faults planted into real runs: noticed, how fast, and who was named."),
+    "serving": ("paceline.cli.bench_serving", "Each stage of serving under concurrent callers, and its acceleration."),
     "sasrec": ("paceline.cli.bench_sasrec", "An epoch and an evaluation of SASRec, beside rivals."),
 }
 """as the table in app.py"""

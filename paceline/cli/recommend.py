@@ -12,6 +12,7 @@ from paceline.cli.arguments import CheckpointWord, Debug, Json, RunDirectory
 from paceline.cli.asking import ask_worker, waiting
 from paceline.errors import UsageError
 from paceline.launch.weights import readable
+from paceline.telemetry.exports import RECORD, read_export
 from paceline.telemetry.reader import read_run
 
 _SHOWN = 5
@@ -32,19 +33,44 @@ def command(
     keep_seen: Annotated[
         bool, typer.Option("--keep-seen", help="Also what is in the history already may be shown again.")
     ] = False,
+    retrieval: Annotated[
+        str | None,
+        typer.Option(
+            "--retrieval", metavar="RUN", help="For a ranker: the towers that find candidates (evaluate.retrieval)."
+        ),
+    ] = None,
+    candidates: Annotated[
+        int | None, typer.Option("--candidates", min=1, help="For tenrec: how many are filtered and ranked (1000).")
+    ] = None,
+    block: Annotated[
+        str | None, typer.Option("--block", metavar="1,2,3", help="For tenrec: items that are not shown.")
+    ] = None,
+    block_category: Annotated[
+        str | None, typer.Option("--block-category", metavar="1,2", help="For tenrec: categories that are not shown.")
+    ] = None,
+    explain: Annotated[
+        bool, typer.Option("--explain", help="For tenrec: what each stage did, removed and took.")
+    ] = False,
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """What a trained model would show a user next, with titles where the data has them.
+    """What a trained model would show a user next, with titles where the data has them. RUN may be an export.
 
     Example: paceline recommend runs/sasrec-1a2b3c4d --user 17 --top 5
+    Example: paceline recommend runs/tenrec-1a2b3c4d --retrieval runs/towers --user 17 --explain
     """
     arguments = ["--checkpoint", checkpoint, "--top", str(top), *_subject(user, history)]
     arguments += ["--keep-seen"] if keep_seen else []
-    with readable(run):
-        read_run(run)  # before torch is waited for
+    arguments += _pipeline(retrieval, candidates, block, block_category)
+    with readable(run):  # before torch is waited for
+        read_export(run) if (run / RECORD).exists() else read_run(run)
     with waiting("recommending"):
         answer = ask_worker(["paceline.worker.model", "recommend", str(run), *arguments])
+    stages = answer.pop("stages", None)
+    if explain and stages is None:
+        what = "this recipe is served without a pipeline: there are no stages to explain"
+        raise UsageError(what, f"{run} and --explain", "leave --explain out")
+    answer |= {"stages": stages} if explain else {}
     if as_json:
         print(json.dumps({"run": str(run)} | answer, indent=2, ensure_ascii=False))
     elif sys.stdout.isatty():
@@ -60,11 +86,31 @@ def _subject(user: str | None, history: str | None) -> list[str]:
         raise UsageError(what, "command line", "give --user ID, or --history 1,2,3")
     if history is None:
         return [f"--user={user}"]
-    items = [item.strip() for item in history.split(",")]
-    if not all(items):
-        what = f"--history {history!r} names an item without a name"
-        raise UsageError(what, "command line", "give items, separated by commas: --history 1,2,3")
-    return [f"--history={json.dumps(items)}"]
+    return [f"--history={json.dumps(_words(history, '--history'))}"]
+
+
+def _pipeline(
+    retrieval: str | None, candidates: int | None, block: str | None, block_category: str | None
+) -> list[str]:
+    """What is said to the pipeline, as the worker's arguments; only what was given."""
+    said: dict[str, Any] = {"retrieval": retrieval, "candidates": candidates}
+    said |= {"block": _words(block, "--block") if block is not None else None}
+    if block_category is not None:
+        words = _words(block_category, "--block-category")
+        if not all(word.isdecimal() and word.isascii() for word in words):
+            what = f"--block-category {block_category} is not a list of categories"
+            raise UsageError(what, "command line", "give their numbers: --block-category 3,17")
+        said["block_category"] = [int(word) for word in words]
+    given = {name: value for name, value in said.items() if value is not None}
+    return [f"--pipeline={json.dumps(given)}"] if given else []
+
+
+def _words(text: str, option: str) -> list[str]:
+    words = [word.strip() for word in text.split(",")]
+    if not all(words):
+        what = f"{option} {text!r} names an item without a name"
+        raise UsageError(what, "command line", f"give names, separated by commas: {option} 1,2,3")
+    return words
 
 
 def _title(answer: dict[str, Any]) -> str:
@@ -103,6 +149,19 @@ def _print_tables(answer: dict[str, Any]) -> None:
     for number, row in enumerate(shown, start=1):
         after.add_row(str(number), *(Text(cell) for cell in _cells(row)))
     console.print(before, after)
+    if "stages" in answer:
+        table = Table("stage", "name", "status", "ms", "candidates", "note", title=f"{answer['ms']:.1f} ms")
+        for stage in answer["stages"]:
+            table.add_row(*(Text(cell) for cell in _stage_cells(stage)))
+        console.print(table)
+
+
+def _stage_cells(stage: dict[str, Any]) -> tuple[str, ...]:
+    """How many a source found, a filter removed, another stage looked at."""
+    count = "" if stage["count"] is None else f"{stage['count']:,}"
+    signs = {"source": "+", "filter": "-"}
+    sign = signs.get(stage["kind"], "") if stage["count"] else ""
+    return stage["kind"], stage["name"], stage["status"], f"{stage['ms']:.2f}", sign + count, stage["note"]
 
 
 def _print_plain(answer: dict[str, Any]) -> None:
@@ -113,3 +172,5 @@ def _print_plain(answer: dict[str, Any]) -> None:
     for row in answer["items"]:
         item, title, score = _cells(row)
         print(item, score, title, sep="\t")
+    for stage in answer.get("stages", ()):
+        print(*_stage_cells(stage), sep="\t", file=sys.stderr)

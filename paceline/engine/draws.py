@@ -1,6 +1,7 @@
 """Random numbers that follow from (seed, epoch, sample) and nothing else: not from the batch, the rank, the order or the device.
 
     uniform(mix(sample_keys(draw, ids)))        (B,) a number in [0, 1) for each sample
+    uniform_rows(sample_keys(draw, ids), 128)   (B, 128) for each sample a row of them, as a numpy array
 
 A counter-based hash (splitmix64's finaliser) in int64, which wraps alike on CPU and CUDA, stands in for one generator per sample.
 """
@@ -35,6 +36,21 @@ def mix(words: Tensor) -> Tensor:
 def uniform(words: Tensor) -> Tensor:
     """Mixed words as float64 numbers in [0, 1), from their upper 53 bits."""
     return _shift_right(words, 11).double().mul_(2.0**-53)
+
+
+def uniform_rows(keys_B: Tensor, count: int) -> np.ndarray[Any, np.dtype[np.float64]]:
+    """(B, count) on the host, by numpy: on some ten thousand numbers torch waits for its threads longer than it computes."""
+    columns = mix(torch.arange(1, count + 1)).numpy().view(np.uint64)
+    words = keys_B.numpy().view(np.uint64)[:, None] ^ columns
+    words += np.uint64(0x9E3779B97F4A7C15)
+    for bits, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+        words ^= words >> np.uint64(bits)
+        words *= np.uint64(factor)
+    words ^= words >> np.uint64(31)
+    words >>= np.uint64(11)
+    numbers: np.ndarray[Any, np.dtype[np.float64]] = words.astype(np.float64)
+    numbers *= 2.0**-53
+    return numbers
 
 
 @functools.lru_cache(maxsize=8)

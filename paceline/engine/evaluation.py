@@ -1,4 +1,7 @@
-"""Evaluation on all ranks, exact: every sample once, scored in blocks that do not depend on the world size, so neither do the digits."""
+"""Evaluation on all ranks, exact: every sample once, scored in blocks that do not depend on the world size, so neither do the digits.
+
+All ranks score, the first one measures: outputs of all samples exist once, however many ranks share a machine.
+"""
 
 from __future__ import annotations
 
@@ -19,6 +22,9 @@ from paceline.engine.ranks import Ranks
 from paceline.engine.stop import StopWatch
 from paceline.engine.strategies.base import Strategy
 from paceline.workload import Draw, SampleSet, Workload, check_metrics
+
+_MOST_SENT = 16 * 2**20
+"""bytes that a rank sends at a time"""
 
 
 class Evaluator:
@@ -76,7 +82,14 @@ class Evaluator:
                 if self._agreed_to_stop():
                     return None
         outputs = self._gather(mine, num_samples, block)
-        return check_metrics(self._workload, split, self._workload.metrics(split, outputs))
+        mine.clear()
+        values = torch.zeros(len(self._workload.metric_names), dtype=torch.float64)
+        if outputs is not None:
+            found = check_metrics(self._workload, split, self._workload.metrics(split, outputs))
+            values = torch.tensor([found[name] for name in self._workload.metric_names], dtype=torch.float64)
+        if self._ranks.world_size > 1:
+            self._ranks.finish(self._ranks.broadcast(values, 0))
+        return dict(zip(self._workload.metric_names, values.tolist(), strict=True))
 
     def as_evaluated(self) -> contextlib.ExitStack:
         """The model as whoever loads it later will have it."""
@@ -103,7 +116,7 @@ class Evaluator:
             name_batch(error, batch)
             raise
         # They stay on the device until all blocks are scored: no block waits for the one before it.
-        return {name: _widest(value.detach()) for name, value in outputs.items()}
+        return {name: _travelling(value.detach()) for name, value in outputs.items()}
 
     def _agreed_to_stop(self) -> bool:
         if self._watch is None:
@@ -111,25 +124,42 @@ class Evaluator:
         vote = float(self._watch.reason is not None)
         return bool(self._ranks.gather_floats([vote]).sum() > 0)
 
-    def _gather(self, mine: list[dict[str, torch.Tensor]], num_samples: int, block: int) -> dict[str, np.ndarray]:
-        """All samples' outputs in the order of their ids, on every rank."""
-        scored = {name: torch.cat([part[name] for part in mine]).cpu() for name in mine[0]} if mine else {}
-        if self._ranks.world_size == 1:
-            return {name: values.numpy() for name, values in scored.items()}
+    def _gather(
+        self, mine: list[dict[str, torch.Tensor]], num_samples: int, block: int
+    ) -> dict[str, np.ndarray] | None:
+        """All samples' outputs in the order of their ids, in float64 and int64, on the first rank; None on the others."""
         world_size = self._ranks.world_size
+        if world_size == 1:
+            whole = {name: torch.cat([part[name] for part in mine]).cpu() for name in mine[0]}
+            return {name: values.to(_wide(values.dtype)).numpy() for name, values in whole.items()}
         rounds = math.ceil(math.ceil(num_samples / block) / world_size)
         # Rank 0 always has a block; the others may have none, and learn names, types and widths from it.
-        names = self._shared_names(scored)
-        gathered = {}
-        for name, (shape, dtype) in names.items():
-            # Only the last block of all may be smaller, and it is the last one of its rank.
-            padded = torch.zeros((rounds * block, *shape), dtype=dtype)
-            if scored:
-                padded[: len(scored[name])] = scored[name]
-            table = self._ranks.gather(padded).reshape(world_size, rounds, block, *shape)
-            # Block b was scored by rank b mod world_size in round b // world_size.
-            gathered[name] = table.transpose(0, 1).reshape(-1, *shape)[:num_samples].numpy()
-        return gathered
+        outputs = {
+            name: self._bring([part[name] for part in mine], (rounds, block, *shape), dtype)
+            for name, (shape, dtype) in self._shared_names(mine[0] if mine else {}).items()
+        }
+        return {name: whole[:num_samples].numpy() for name, whole in outputs.items() if whole is not None} or None
+
+    def _bring(self, mine: list[torch.Tensor], shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor | None:
+        """One output of all ranks, block after block, on the first one; `shape` is that of a rank's (rounds, block, …)."""
+        rounds, block, *inner = shape
+        is_first, world_size = self._ranks.is_first, self._ranks.world_size
+        # Block b was scored by rank b mod world_size in round b // world_size.
+        whole = torch.empty((rounds, world_size, block, *inner), dtype=_wide(dtype)) if is_first else None
+        # Some rounds at a time, so that what travels is never a second copy of everything.
+        stride = max(1, _MOST_SENT // max(1, block * math.prod(inner) * dtype.itemsize))
+        for start in range(0, rounds, stride):
+            parts = mine[start : start + stride]
+            sent = torch.zeros((min(stride, rounds - start) * block, *inner), dtype=dtype)
+            if parts:
+                # Only the last block of all may be smaller, and it is the last one of its rank.
+                sent[: sum(map(len, parts))] = torch.cat(parts)
+            received = [torch.empty_like(sent) for _ in range(world_size)] if is_first else None
+            self._ranks.finish(self._ranks.gather_parts(sent, received, to=0))
+            if whole is not None:
+                for rank, part in enumerate(received or ()):
+                    whole[start : start + stride, rank] = part.reshape(-1, block, *inner)
+        return whole.reshape(-1, *inner) if whole is not None else None
 
     def _shared_names(self, scored: dict[str, torch.Tensor]) -> dict[str, tuple[tuple[int, ...], torch.dtype]]:
         described = [{name: (tuple(value.shape[1:]), value.dtype) for name, value in scored.items()}]
@@ -148,9 +178,16 @@ def _evaluating(model: torch.nn.Module) -> Iterator[None]:
         model.train(was_training)
 
 
-def _widest(value: torch.Tensor) -> torch.Tensor:
-    """Integers as int64 and floats as float64: what is gathered does not depend on the precision of the run.
+def _travelling(value: torch.Tensor) -> torch.Tensor:
+    """A copy to keep and to send: floats in float32 or float64, everything else as int64, so all ranks and transports have the type.
 
     A copy in any case: a part of a larger tensor must not keep all of that.
     """
-    return value.to(torch.float64 if value.is_floating_point() else torch.int64, copy=True)
+    if not value.is_floating_point():
+        return value.to(torch.int64, copy=True)
+    return value.to(torch.float64 if value.dtype == torch.float64 else torch.float32, copy=True)
+
+
+def _wide(dtype: torch.dtype) -> torch.dtype:
+    """What is measured does not depend on the precision of the run."""
+    return torch.float64 if dtype.is_floating_point else torch.int64

@@ -108,14 +108,14 @@ class Phase(Section, ABC):
     ignores: ClassVar[Mapping[str, str]] = {}
     """keys that are not for it where they are given for all phases -> why"""
 
-    kind: str = key(..., "What it does: preflight, train, sweep, compare, check or export.")
+    kind: str = key(..., "What it does: preflight, train, sweep, compare, check, export or serve.")
     about: str = key("", "One sentence for the page.")
     enabled: Bool = key(True, "false: it is skipped unless asked for.")
     gate: Words = key([], "Conditions on the results; all must hold, or the playbook stops.")
 
-    def sources(self) -> list[str]:
-        """The earlier phases that it takes something from; of each list of alternatives the first that is there."""
-        return []
+    def trained(self) -> dict[str, str]:
+        """Its own key -> the earlier phase that it names, and whose run is taken."""
+        return {}
 
     def winners(self) -> list[str]:
         """`P1.best`, `A.top2`: whose results become settings here, the first that is there."""
@@ -153,9 +153,7 @@ class Successor(Phase):
     """Base of the kinds whose settings may come from the winner of an earlier phase."""
 
     use: Words = key([], "Whose winner, P1.best; of a list the first one that ran counts.")
-
-    def sources(self) -> list[str]:
-        return [word.partition(".")[0] for word in self.use]
+    runs: dict[str, str] = key({}, "Keys that name a run -> the earlier phase whose run they get.")
 
     def winners(self) -> list[str]:
         return list(self.use)

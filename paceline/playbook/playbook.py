@@ -31,6 +31,7 @@ from paceline.playbook.kinds.check import Check
 from paceline.playbook.kinds.compare import Compare
 from paceline.playbook.kinds.export import Export
 from paceline.playbook.kinds.preflight import Preflight
+from paceline.playbook.kinds.serve import Serve
 from paceline.playbook.kinds.sweep import Sweep
 from paceline.playbook.kinds.train import Train
 from paceline.playbook.phase import Phase
@@ -43,9 +44,10 @@ KINDS: dict[str, type[Phase]] = {
     "compare": Compare,
     "check": Check,
     "export": Export,
+    "serve": Serve,
 }
 _TOP = ("about", "config", "set", "phases")
-_BY_KEY = ("axes", "baseline", "set", "a", "b")
+_BY_KEY = ("axes", "baseline", "set", "runs", "a", "b")
 """mappings whose keys are keys of a configuration, dots and all"""
 _FOLDER = "playbooks"
 

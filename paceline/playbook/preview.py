@@ -58,6 +58,7 @@ def describe_play(stage: Stage) -> list[str]:
         work = phase.plan_work(stage.scene(name, used, links))
         if used.source:
             lines.append(f"  uses      {used.source}: {', '.join(used.values or used.cases[0])}")
+        lines += [f"  uses      the run of {phase}: {key}" for key, (phase, _) in used.runs.items()]
         lines += [f"  note      {note}" for note in playbook.not_for(name)]
         lines.append(f"  command   {show_command(work) or 'none: the gate looks at earlier phases'}")
         for text in work.files.values():
@@ -73,10 +74,10 @@ def show_command(work: Work) -> str:
 
 
 def _check_source(stage: Stage, name: str, links: Links) -> Iterator[Problem]:
-    of = getattr(stage.playbook.phases[name], "of", None)
-    if of is not None and of not in stage.expected(name) and "run" not in links.get(of, {}):
-        what = f"{name} takes the run of {of}, which has not been done here"
-        yield Problem(what, str(stage.root), f"run {of}, too, or give the --out where it was done")
+    for source in stage.playbook.phases[name].trained().values():
+        if source not in stage.expected(name) and "run" not in links.get(source, {}):
+            what = f"{name} takes the run of {source}, which has not been done here"
+            yield Problem(what, str(stage.root), f"run {source}, too, or give the --out where it was done")
 
 
 def _fixed(stage: Stage, name: str) -> dict[str, str]:

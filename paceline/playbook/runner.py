@@ -139,7 +139,7 @@ class Play:
     def _plan_or_again(self, entry: PhaseRecord, phase: Phase, used: Used, links: Links) -> Work:
         """The work of the phase, in the directory that its settings already have, or in a fresh one."""
         work = phase.plan_work(self._stage.scene(entry.name, used, links, entry.number))
-        settings = self._playbook.settings(entry.name, used.values)
+        settings = self._playbook.settings(entry.name, used.settings)
         if entry.fingerprint and work.fingerprint != entry.fingerprint:
             changed = [
                 f"{key}: {show(entry.settings.get(key))} → {show(settings.get(key))}"

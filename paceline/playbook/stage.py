@@ -27,10 +27,10 @@ class Stage:
 
     def scene(self, name: str, used: Used, links: Links, number: int = 1) -> Scene:
         """What the phase of that name is shown."""
-        settings = self.playbook.settings(name, used.values)
+        settings = self.playbook.settings(name, used.settings)
         config = self.playbook.config_of(name)
         cases, baseline = used.cases, used.baseline
-        return Scene(name, self.root / name, number, config, settings, tuple(used.values), links, cases, baseline)
+        return Scene(name, self.root / name, number, config, settings, tuple(used.settings), links, cases, baseline)
 
     def links(self, record: PlayRecord | None) -> dict[str, dict[str, Path]]:
         """What the phases have left that have run and passed their gates."""

@@ -7,6 +7,7 @@ Of a winner only what was varied counts (and what it had from an earlier winner)
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,15 +16,13 @@ from typing import Any
 
 from paceline.config.source import read_layer
 from paceline.errors import ConfigError, Problem, UsageError
+from paceline.playbook.handed import Links, check_runs, find_runs
 from paceline.playbook.phase import UNKNOWN, Phase
 from paceline.playbook.playbook import Playbook
 from paceline.playbook.swept import RECORD, read_swept
 from paceline.recipes.job import load_job
 
 WORD = re.compile(r"(?P<phase>\w+)\.(?:best|top(?P<count>[1-9]\d*))")
-
-Links = Mapping[str, Mapping[str, Path]]
-"""phase -> what it left"""
 
 
 @dataclass(frozen=True)
@@ -36,20 +35,33 @@ class Used:
     values: Mapping[str, Any] = field(default_factory=dict)
     cases: Sequence[Mapping[str, Any]] = ()
     baseline: Mapping[str, Any] | None = None
+    runs: Mapping[str, tuple[str, Path | None]] = field(default_factory=dict)
+    """key -> phase and the run of it that the key gets; None: it will have one by then"""
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """All that comes from earlier phases."""
+        runs = {key: str(run or UNKNOWN.format(f"{phase}.run")) for key, (phase, run) in self.runs.items()}
+        return {**self.values, **runs}
 
     def to_record(self, by_hand: Mapping[str, Any]) -> list[dict[str, Any]]:
         """One entry per value: what was found, and what was typed in its place."""
-        return [
+        won = [
             {"from": self.source, "file": str(self.file or ""), "key": key, "value": value}
             | ({"by_hand": by_hand[key]} if key in by_hand else {})
             for key, value in self.values.items()
         ]
+        handed = [
+            {"from": f"{phase}.run", "file": str(run or ""), "key": key, "value": str(run or "")}
+            for key, (phase, run) in self.runs.items()
+        ]
+        return won + handed
 
 
 def check_uses(playbook: Playbook) -> list[Problem]:
     """References to phases that are not there, come later, or have no winner."""
     order = list(playbook.phases)
-    found: list[Problem] = []
+    found = check_runs(playbook)
     for place, (name, phase) in enumerate(playbook.phases.items()):
         found += [problem for word in phase.winners() for problem in _check_use(playbook, name, word, order[:place])]
         found += _check_of(playbook, name, order[:place])
@@ -74,11 +86,11 @@ def _check_use(playbook: Playbook, name: str, word: str, earlier: Sequence[str])
 
 
 def _check_of(playbook: Playbook, name: str, earlier: Sequence[str]) -> Iterator[Problem]:
-    of = getattr(playbook.phases[name], "of", None)
     runs = [each for each in earlier if playbook.phases[each].kind == "train"]
-    if of is not None and of not in runs:
-        what = f"{name} is of {of}, which is no earlier phase that trains"
-        yield Problem(what, playbook.where(name, "of"), f"name one of: {', '.join(runs) or 'none'}")
+    for word, source in playbook.phases[name].trained().items():
+        if source not in runs:
+            what = f"{name} is of {source}, which is no earlier phase that trains"
+            yield Problem(what, playbook.where(name, word), f"name one of: {', '.join(runs) or 'none'}")
 
 
 def _has_winner(phase: Phase) -> bool:
@@ -90,6 +102,11 @@ def find_used(playbook: Playbook, name: str, links: Links, expected: Sequence[st
 
     UsageError where nothing is there and not everything was given by hand.
     """
+    runs = find_runs(playbook, name, links, expected)
+    return dataclasses.replace(_find_won(playbook, name, links, expected), runs=runs)
+
+
+def _find_won(playbook: Playbook, name: str, links: Links, expected: Sequence[str]) -> Used:
     phase = playbook.phases[name]
     words = phase.winners()
     if not words:

@@ -26,6 +26,7 @@ BUILT_IN = {
     "csa": "paceline.recipes.csa.config:RECIPE",
     "nsa": "paceline.recipes.nsa.config:RECIPE",
     "sasrec": "paceline.recipes.sasrec.config:RECIPE",
+    "tenrec": "paceline.recipes.tenrec.config:RECIPE",
 }
 _REPAIR = "repair or remove that package"
 

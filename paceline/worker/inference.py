@@ -22,7 +22,7 @@ from paceline.engine.ranks import Ranks
 from paceline.errors import PacelineError, UsageError
 from paceline.telemetry.events import QuietLog
 from paceline.trained import Trained
-from paceline.workload import Batch, Draw
+from paceline.workload import Batch, Draw, Infers
 
 BACKEND = "inductor"
 """What compiles; torch's own name for it."""
@@ -49,8 +49,10 @@ def check_compiled(trained: Trained) -> dict[str, Any]:
     batches, num_samples = _batches(trained, device)
     dynamic, why = choose_dynamic("auto", device.type, workload.has_static_shapes)
 
+    infer = workload.infer if isinstance(workload, Infers) else workload.predict
+
     def predict(batch: Batch) -> Outputs:
-        return workload.predict(trained.model, batch)
+        return infer(trained.model, batch)
 
     compiled: Predict = torch.compile(predict, backend=BACKEND, dynamic=dynamic)
     with torch.no_grad(), precision.autocast():

@@ -14,6 +14,7 @@ import json
 import os
 import sys
 import traceback
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -32,8 +33,11 @@ from paceline.engine.strategies.base import Strategy
 from paceline.errors import UsageError
 from paceline.files import finite, sha256_of, write_text
 from paceline.parentage import die_with_agent
+from paceline.serving.tenrec.answering import Wishes
+from paceline.serving.tenrec.answering import recommend as serve
+from paceline.serving.tenrec.service import can_serve
 from paceline.telemetry.events import QuietLog
-from paceline.telemetry.exports import CONFIG, WEIGHTS, Export, write_export
+from paceline.telemetry.exports import CONFIG, WEIGHTS, Export, read_export, write_export
 from paceline.telemetry.failure import format_failure
 from paceline.telemetry.layout import RunLayout
 from paceline.telemetry.reader import read_run
@@ -70,6 +74,7 @@ def _parse(argv: list[str]) -> argparse.Namespace:
     subject.add_argument("--history", type=json.loads, help="a JSON list of items, oldest first, by the data's names")
     recommend.add_argument("--top", type=int, default=10, help="how many items")
     recommend.add_argument("--keep-seen", action="store_true", help="also items of the history")
+    recommend.add_argument("--pipeline", type=json.loads, help="what is said to the pipeline, as a JSON object")
     sample = verbs.add_parser("sample", help="what the model writes after a prompt")
     sample.add_argument("--prompt", required=True, help="text to go on from")
     sample.add_argument("--tokens", type=int, default=100, help="how many at most")
@@ -90,7 +95,9 @@ def _answer(arguments: argparse.Namespace) -> dict[str, Any]:
     if arguments.verb == "recommend":
         # On the CPU: one user is not worth waking a GPU, which may be training.
         trained = load_model(arguments.run, arguments.checkpoint)
-        found = recommend(trained, arguments.user, arguments.history, arguments.top, arguments.keep_seen)
+        found = recommend(
+            trained, arguments.user, arguments.history, arguments.top, arguments.keep_seen, arguments.pipeline
+        )
         described = _describe(trained)
         return found | described | {"note": "; ".join(filter(None, (described["note"], found["note"])))}
     if arguments.verb == "sample":
@@ -109,8 +116,8 @@ def _answer(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def _describe(trained: Trained) -> dict[str, Any]:
-    assert trained.checkpoint is not None, "the commands give run directories only"
-    run = trained.checkpoint.manifest.run
+    # Of an export the record says what the manifest of a checkpoint does.
+    run = read_export(trained.root).run if trained.checkpoint is None else trained.checkpoint.manifest.run
     average = "its weights are the moving average (train.optimizer.ema)" if trained.is_average else ""
     note = "; ".join(filter(None, (trained.note, average)))
     return {"checkpoint": trained.where, "step": trained.step, "run_id": run, "note": note}
@@ -135,14 +142,28 @@ def evaluate_splits(trained: Trained, precision_mode: str | None = None) -> dict
 
 
 def recommend(
-    trained: Trained, user: str | None, history: list[str] | None, top: int, keep_seen: bool
+    trained: Trained,
+    user: str | None,
+    history: list[str] | None,
+    top: int,
+    keep_seen: bool,
+    pipeline: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """The fields of a `Recommendation`; UsageError where the recipe has none to give."""
-    workload = trained.workload
-    if not isinstance(workload, Recommends):
-        what = f"the recipe {trained.job.recipe.name} recommends nothing"
-        raise UsageError(what, trained.where, "use its model in another way: paceline export, paceline.trained")
+    """The fields of a `Recommendation`, and `stages` where a pipeline served it; UsageError where the recipe has none to give."""
     trained.attention.install()
+    if can_serve(trained):
+        wishes = Wishes(top, user, history, keep_seen, **(pipeline or {}))
+        served, stages = serve(trained, wishes)
+        return finite(asdict(served) | stages)  # type: ignore[no-any-return]
+    workload, name = trained.workload, trained.job.recipe.name
+    if not isinstance(workload, Recommends):
+        what = f"the recipe {name} recommends nothing"
+        raise UsageError(what, trained.where, "use its model in another way: paceline export, paceline.trained")
+    if pipeline:
+        said = ", ".join(f"--{key.replace('_', '-')}" for key in pipeline)
+        raise UsageError(
+            f"the recipe {name} is served without a pipeline: it has no {said}", trained.where, "leave it out"
+        )
     with torch.no_grad():
         found = workload.recommend(trained.model, user=user, history=history, top=top, keep_seen=keep_seen)
     answer: dict[str, Any] = finite(asdict(found))

@@ -26,14 +26,15 @@ RANKS = {
     "recipes": 5,
     "supervise": 5,
     "trained": 6,
-    "worker": 7,
-    "preflight": 8,
-    "sweep": 9,
-    "playbook": 10,
-    "triage": 10,
-    "bench": 11,
-    "cli": 12,
-    "__main__": 13,
+    "serving": 7,
+    "worker": 8,
+    "preflight": 9,
+    "sweep": 10,
+    "playbook": 11,
+    "triage": 11,
+    "bench": 12,
+    "cli": 13,
+    "__main__": 14,
 }
 """A room may import lower ranks and itself, never a higher rank or another room of its own. CONTRIBUTING.md has the same table.
 The loose files of rank 0 are one room."""

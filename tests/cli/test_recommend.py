@@ -115,3 +115,70 @@ def test_what_is_no_run_is_said_without_a_worker(
     assert run_command(["recommend", str(tmp_path / "nowhere"), "--user", "1"]) == 2
     assert "not a run directory" in capsys.readouterr().err
     assert asked == []
+
+
+STAGES = [
+    {"kind": "source", "name": "towers", "status": "ok", "ms": 1.5, "count": 800, "note": ""},
+    {"kind": "filter", "name": "seen", "status": "ok", "ms": 0.25, "count": 12, "note": ""},
+    {"kind": "scorer", "name": "model", "status": "late", "ms": 200.0, "count": 788, "note": "no answer within 200 ms"},
+]
+
+
+def test_what_is_said_to_the_pipeline(layout: RunLayout, asked: list[list[str]]) -> None:
+    words = ["--retrieval", "runs/b", "--candidates", "50", "--block", "1, x", "--block-category", "3,4"]
+    assert run_command(["recommend", str(layout.root), "--user", "17", *words]) == 0
+    said = {"retrieval": "runs/b", "candidates": 50, "block": ["1", "x"], "block_category": [3, 4]}
+    (word,) = [word for word in asked[0] if word.startswith("--pipeline=")]
+    assert json.loads(word.removeprefix("--pipeline=")) == said
+
+
+def test_stages_are_explained(
+    layout: RunLayout, asked: list[list[str]], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = ["recommend", str(layout.root), "--user", "17"]
+    assert run_command([*words, "--explain"]) == 2
+    assert "without a pipeline" in capsys.readouterr().err
+    monkeypatch.setattr(recommend, "ask_worker", lambda _: ANSWER | {"stages": STAGES, "ms": 203.0})
+    assert run_command([*words, "--json"]) == 0
+    assert "stages" not in json.loads(capsys.readouterr().out)
+    assert run_command([*words, "--explain", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["stages"] == STAGES
+    assert run_command([*words, "--explain"]) == 0
+    assert "filter\tseen\tok\t0.25\t-12\t" in capsys.readouterr().err
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", "120")
+    monkeypatch.setenv("TERM", "dumb")
+    assert run_command([*words, "--explain"]) == 0
+    lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
+    assert "│ source │ towers │ ok │ 1.50 │ +800 │ │" in lines
+    assert "│ scorer │ model │ late │ 200.00 │ 788 │ no answer within 200 ms │" in lines
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["--block", "1,,2"], "without a name"),
+        (["--block-category", "3,x"], "not a list of categories"),
+        (["--candidates", "0"], "--candidates"),
+    ],
+)
+def test_mistakes_about_the_pipeline(
+    layout: RunLayout, asked: list[list[str]], capsys: pytest.CaptureFixture[str], words: list[str], says: str
+) -> None:
+    assert run_command(["recommend", str(layout.root), "--user", "1", *words]) == 2
+    assert says in capsys.readouterr().err
+    assert asked == []
+
+
+def test_an_export_is_asked_like_a_run(
+    tmp_path: Path, asked: list[list[str]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "export.json").write_text("{}")
+    assert run_command(["recommend", str(tmp_path), "--user", "1"]) == 2
+    assert "the export is damaged" in capsys.readouterr().err
+    assert asked == []
+    export = {"v": 1, "recipe": "tenrec", "step": 3, "run": "a", "checkpoint": "step_3", "paceline": "0", "torch": "2"}
+    export |= {"sha256": "", "num_parameters": 1, "identity": {"values": {}}}
+    (tmp_path / "export.json").write_text(json.dumps(export))
+    assert run_command(["recommend", str(tmp_path), "--user", "1"]) == 0
+    assert asked[0][2] == str(tmp_path)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from paceline.engine.draws import mix, sample_keys, uniform
+from paceline.engine.draws import mix, sample_keys, uniform, uniform_rows
 from paceline.workload import Draw
 
 
@@ -23,3 +23,11 @@ def test_numbers_are_even() -> None:
     assert numbers.min() >= 0
     assert numbers.max() < 1
     assert (counts / 2_000 - 1).abs().max() < 0.1
+
+
+def test_rows_of_numbers_are_those_of_torch() -> None:
+    """And a row's first numbers do not depend on how many there are, nor on the other rows."""
+    keys = sample_keys(Draw(3, 1), np.arange(50))
+    rows = uniform_rows(keys, 20)
+    assert np.array_equal(rows, uniform(mix(keys[:, None] ^ mix(torch.arange(1, 21)))).numpy())
+    assert np.array_equal(rows[7:9, :5], uniform_rows(keys[7:9], 5))

@@ -27,10 +27,11 @@ def test_what_ships_loads(name: str) -> None:
 
 
 def test_there_is_what_was_promised() -> None:
-    assert shipped_playbooks() == ["csa-throughput", "p0-p3", "throughput"]
+    names = ["csa-throughput", "p0-p3", "tenrec-cpu", "tenrec-p0-p3", "throughput"]
+    assert shipped_playbooks() == names
     with pytest.raises(UsageError, match="there is no playbook 'p0p3'") as caught:
         load_playbook("p0p3")
-    assert caught.value.problems[0].do == "use p0-p3, or another of csa-throughput, p0-p3, throughput, or a YAML file"
+    assert caught.value.problems[0].do == f"use p0-p3, or another of {', '.join(names)}, or a YAML file"
 
 
 def test_a_recipe_with_a_playbook_of_its_own_is_given_that(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -43,6 +44,19 @@ def test_a_recipe_with_a_playbook_of_its_own_is_given_that(tmp_path: Path, monke
     assert load_playbook("throughput", ["config=sasrec-ml-1m"]).name == "throughput"
     assert load_playbook("throughput", ["config=nowhere.yaml"]).name == "throughput", "what is wrong is said later"
     assert load_playbook("p0-p3", ["config=csa"]).name == "p0-p3"
+    assert load_playbook("p0-p3", ["config=tenrec-retrieval"]).name == "tenrec-p0-p3"
+
+
+def test_the_screening_of_tenrec_has_its_four_cases_and_the_small_one_has_the_same_phases() -> None:
+    full, small = load_playbook("tenrec-p0-p3"), load_playbook("tenrec-cpu")
+    named = ("data.negatives", "model.layers", "loss.smoothing")
+    cases = [tuple(case[name] for name in named) for case in full.phases["P1"].plan["cases"]]
+    assert cases == [(127, 12, 0.1), (63, 12, 0.1), (127, 16, 0.1), (127, 12, 0.05)]
+    assert list(full.phases) == list(small.phases)
+    for name, phase in full.phases.items():
+        other = small.phases[name]
+        assert (phase.kind, phase.gate, phase.winners()) == (other.kind, other.gate, other.winners())
+    assert full.winner_keys("P1") == small.winner_keys("P1") == named
 
 
 def test_all_that_is_wrong_is_said_at_once_with_the_nearest_name(written: Written) -> None:

@@ -53,6 +53,16 @@ def test_outputs_are_compared_and_both_are_measured(trained: Trained) -> None:
     assert json.loads(json.dumps(found)) == found
 
 
+def test_only_what_the_model_computes_is_compiled_where_predictions_are_more(trained: Trained) -> None:
+    class Evaluated(Shifted):
+        def infer(self, model: torch.nn.Module, batch: Any) -> Mapping[str, torch.Tensor]:
+            return {"own": torch.linspace(1, 2, len(batch["items"]))}
+
+    found = check_compiled(dataclasses.replace(trained, workload=Evaluated(trained.workload, 1.0)))
+    assert found["equal"]
+    assert found["compared"] == "153 samples of test, own"
+
+
 @pytest.mark.parametrize(("gap", "is_equal"), [(1e-5, True), (1e-2, False), (float("nan"), False)])
 def test_the_tolerance_is_what_it_says(trained: Trained, gap: float, is_equal: bool) -> None:
     found = check_compiled(dataclasses.replace(trained, workload=Shifted(trained.workload, gap)))

@@ -157,6 +157,59 @@ def test_a_recipe_that_does_not_recommend(
     assert "sasrec recommends nothing" in record["problems"][0]["what"]
 
 
+def test_a_recipe_without_a_pipeline(
+    tmp_path: Path, recommending: Recommending, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["recommend", str(tmp_path / "run"), "--user=1", '--pipeline={"block_category": [3]}']) == 2
+    record = parse_failure(capsys.readouterr().err)
+    assert record is not None
+    assert "has no --block-category" in record["problems"][0]["what"]
+
+
+TENREC = ("data.users=60", "data.items=120", "data.rows=1500", "data.negatives=7", "model.width=16", "model.heads=2")
+
+
+def test_two_stages_through_the_pipeline_from_a_run_and_from_its_export(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    towers, ranker, exported = tmp_path / "towers", tmp_path / "ranker", tmp_path / "exported"
+    save_run(towers, *TENREC, recipe="tenrec-retrieval", steps=(3,))
+    save_run(ranker, *TENREC, f"evaluate.retrieval={towers}", recipe="tenrec", steps=(4,))
+    words = ["--user=17", "--top", "3", '--pipeline={"block": ["5"]}']
+    assert main(["recommend", str(ranker), *words]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert len(found["items"]) == 3
+    assert found["user"] == "17"
+    assert (found["step"], found["run_id"]) == (4, RUN_ID)
+    by_name = {stage["name"]: stage for stage in found["stages"]}
+    assert {stage["status"] for stage in found["stages"]} == {"ok", "skipped"}
+    assert by_name["towers"]["count"] > 0
+    exported.mkdir()
+    assert main(["export", str(ranker), "--to", str(exported)]) == 0
+    assert main(["recommend", str(exported), *words]) == 0
+    again = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert again["items"] == found["items"]
+    assert (again["step"], again["run_id"], again["checkpoint"]) == (4, RUN_ID, str(exported))
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["--user=61"], "there is no user '61'"),
+        (["--user=17", "--top=-2"], "-2 items"),
+        (["--user=17", '--pipeline={"retrieval": "nowhere"}'], "there is no trained run here"),
+    ],
+)
+def test_what_two_stages_cannot_answer(
+    tmp_path: Path, words: list[str], says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    save_run(tmp_path / "ranker", *TENREC, recipe="tenrec", steps=(4,))
+    assert main(["recommend", str(tmp_path / "ranker"), *words]) == 2
+    record = parse_failure(capsys.readouterr().err)
+    assert record is not None
+    assert says in record["problems"][0]["what"]
+
+
 def test_a_failure_is_told_in_a_line_for_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     save_run(tmp_path / "run", best=3)
     assert main(["evaluate", str(tmp_path / "run"), "--checkpoint", "bset"]) == 2

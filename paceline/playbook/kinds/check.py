@@ -33,8 +33,8 @@ class Check(Phase):
     kind: Literal["check"] = key(..., "It checks.")
     of: str | None = key(None, "The training phase whose best model is evaluated again; null: nothing is run.")
 
-    def sources(self) -> list[str]:
-        return [self.of] if self.of else []
+    def trained(self) -> dict[str, str]:
+        return {"of": self.of} if self.of else {}
 
     def silent(self) -> Mapping[str, str]:
         names = ("equal", "num_compared", "num_different", *self.reports.prefixes)
@@ -60,7 +60,12 @@ class Check(Phase):
         results |= {"num_compared": len(compared), "num_different": len(different)}
         results["equal"] = bool(compared) and not different
         evidence = [
-            Evidence(f"{row['split']} {row['metric']}", f"{row['value']:.4f}", f"logged {row['logged']}")
+            # What is not finite is null in JSON: a metric that is not defined for this split.
+            Evidence(
+                f"{row['split']} {row['metric']}",
+                "not finite" if row["value"] is None else f"{row['value']:.4f}",
+                f"logged {row['logged']}",
+            )
             for row in rows
         ]
         return Outcome(results, evidence, {"evaluation": work.place})

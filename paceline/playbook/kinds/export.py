@@ -39,8 +39,8 @@ class Export(Phase):
     of: str = key(..., "The training phase whose best model is exported.")
     compile_check: Bool = key(False, "Also compile it, compare outputs, and measure.")
 
-    def sources(self) -> list[str]:
-        return [self.of]
+    def trained(self) -> dict[str, str]:
+        return {"of": self.of}
 
     def silent(self) -> Mapping[str, str]:
         return {} if self.compile_check else dict.fromkeys(_CHECKED, "set compile_check: true")

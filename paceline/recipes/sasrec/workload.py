@@ -10,6 +10,7 @@ import torch
 
 from paceline.engine.attend import sdpa_width
 from paceline.errors import ConfigError, DataError
+from paceline.recipes.rank_metrics import compute_metrics, metric_names
 from paceline.recipes.sasrec.block import hidden_width
 from paceline.recipes.sasrec.candidates import draw_candidates
 from paceline.recipes.sasrec.catalogue import rank_among, rank_among_all
@@ -19,7 +20,6 @@ from paceline.recipes.sasrec.groups import ROWS
 from paceline.recipes.sasrec.histories import place_histories
 from paceline.recipes.sasrec.interactions import Floats, Interactions, drop_short_users
 from paceline.recipes.sasrec.losses import build_loss
-from paceline.recipes.sasrec.metrics import compute_metrics, metric_names
 from paceline.recipes.sasrec.popularity import rank_by_popularity
 from paceline.recipes.sasrec.readers import read_interactions
 from paceline.recipes.sasrec.recommend import recommend

@@ -15,16 +15,16 @@ from paceline.recipes.tenrec.table import Floats, Ints, UInt8s
 TOPICS = 16
 CATEGORIES = TOPICS // 2
 GENDERS, AGES = 3, 8
-_ZIPF = 1.0
-_QUALITY = 1.2
+_ZIPF = 1.2
+_QUALITY = 1.0
 """scale of a logistic distribution: the standard deviation is 1.8 times that"""
-_SHOWN_FOR_QUALITY = 0.5
+_SHOWN_FOR_QUALITY = 0.8
 """by how much quality falls with one standard deviation of the logarithm of popularity"""
 _QUALITY_ELSEWHERE = 0.2
 """how much of quality counts where the topic is not the user's"""
 _AFFINITY = (1.0, 0.8)
 """for the first and the second topic; none for others"""
-_BASES = (-3.2, -4.6, -3.0, -4.6)
+_BASES = (-2.9, -4.6, -3.0, -4.6)
 _BY_AFFINITY = (2.6, 1.6, 1.0, 0.8)
 _BY_QUALITY = (1.0, 0.4, 0.6, 0.6)
 """of ACTIONS: a click, and what follows given a click"""

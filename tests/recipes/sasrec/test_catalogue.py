@@ -5,9 +5,9 @@ import pytest
 import torch
 from torch.nn import functional as F
 
+from paceline.recipes.rank_metrics import compute_metrics
 from paceline.recipes.sasrec import parts
 from paceline.recipes.sasrec.catalogue import cross_entropy, rank_among, rank_among_all, top_items
-from paceline.recipes.sasrec.metrics import compute_metrics
 
 
 @pytest.fixture(params=[None, 1, 23, 64])

@@ -3,7 +3,7 @@ import math
 import numpy as np
 import pytest
 
-from paceline.recipes.sasrec.metrics import compute_metrics, metric_names
+from paceline.recipes.rank_metrics import compute_metrics, metric_names, rank_answers
 
 
 def test_the_documented_example():
@@ -20,3 +20,9 @@ def test_an_answer_that_was_not_ranked_misses_at_any_cut_off():
 
 def test_no_samples_are_not_a_number():
     assert all(math.isnan(value) for value in compute_metrics(np.array([], np.int64), 9, [10]).values())
+
+
+def test_ranks_count_ties_and_what_is_not_a_number_against_the_answer():
+    broken = [[0.0, math.nan, -1.0], [math.nan, 5.0, 4.0]]
+    scores = np.array([[3.0, 1.0, 2.0], [1.0, 1.0, 1.0], *broken, [1.0, -math.inf, 2.0]])
+    assert rank_answers(scores, np.array([2, 0, 0, 0, 2])).tolist() == [1, 2, 1, 2, 0]

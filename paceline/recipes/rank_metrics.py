@@ -1,4 +1,4 @@
-"""HR@k, NDCG@k and MRR@k from the ranks of the answers (0 is best; `catalogue` says how they are counted).
+"""HR@k, NDCG@k and MRR@k from the ranks of the answers: 0 is best, and a rank counts the rivals that are not strictly below the answer.
 
 ranks [0, 4, 12]   hr_10 2/3   ndcg_10 (1/log2(2) + 1/log2(6) + 0) / 3 = 0.4623   mrr_10 (1/1 + 1/5 + 0) / 3 = 0.4
 """
@@ -6,10 +6,13 @@ ranks [0, 4, 12]   hr_10 2/3   ndcg_10 (1/log2(2) + 1/log2(6) + 0) / 3 = 0.4623 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
 
-from paceline.recipes.sasrec.interactions import Ints
+    Ints = npt.NDArray[np.int64]
 
 
 def metric_names(top_k: Sequence[int]) -> list[str]:
@@ -21,6 +24,8 @@ def compute_metrics(ranks: Ints, num_candidates: int, top_k: Sequence[int]) -> d
 
     `num_candidates` counts the answer too; from that rank on an answer was not ranked at all, and misses whatever k is.
     """
+    import numpy as np  # only in a worker: the operator's side, which what recipes share belongs to, starts without it
+
     places = ranks.astype(np.float64) + 1
     values = {}
     for k in top_k:
@@ -28,3 +33,15 @@ def compute_metrics(ranks: Ints, num_candidates: int, top_k: Sequence[int]) -> d
         for name, gains in (("hr", 1.0), ("ndcg", 1 / np.log2(places + 1)), ("mrr", 1 / places)):
             values[f"{name}_{k}"] = float((gains * hits).mean()) if len(ranks) else float("nan")
     return values
+
+
+def rank_answers(scores_NC: npt.NDArray[Any], answers_N: Ints) -> Ints:
+    """(N,) How many other candidates of a list are not strictly below its answer, whose column is given.
+
+    Ties and NaN count against the answer, so a constant or broken model ranks it last, never first.
+    """
+    import numpy as np
+
+    answers_N1 = np.take_along_axis(scores_NC, answers_N[:, None], axis=1)
+    # The answer is not strictly below itself either, nor is anything where it is NaN.
+    return np.asarray((~(scores_NC < answers_N1)).sum(axis=1) - 1, np.int64)

@@ -1,0 +1,1 @@
+"""What a trained recommender shows to whom: retrieve, hydrate, filter, score, select."""

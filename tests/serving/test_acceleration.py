@@ -1,0 +1,72 @@
+"""What is compiled has to give the same results, and to be faster; else it is not used, and says why."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+import torch
+
+from paceline.serving import acceleration
+from paceline.serving.acceleration import accelerate
+
+BATCHES = [{"x": torch.arange(24.0).view(1, 12, 2) + shift} for shift in range(2)]
+
+
+def slow(batch: dict[str, torch.Tensor]) -> torch.Tensor:
+    time.sleep(0.002)
+    return batch["x"] * 2
+
+
+@pytest.fixture
+def compiled(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """What torch.compile gives in place of the model."""
+
+    def use(program: Any) -> None:
+        monkeypatch.setattr(acceleration.torch, "compile", lambda model, **_: program)
+
+    return use
+
+
+def test_what_is_equal_and_faster_is_used(compiled: Any) -> None:
+    compiled(lambda batch: batch["x"] * 2)
+    program, proof = accelerate(slow, BATCHES, "fp32", seconds=0)
+    assert program is not None
+    assert torch.equal(program(BATCHES[1]), slow(BATCHES[1]))
+    assert (proof.is_equal, proof.max_difference, proof.same_top, proof.why) == (True, 0.0, 1.0, "")
+    assert proof.speed_up > 1.05
+
+
+def test_what_differs_is_not_used(compiled: Any) -> None:
+    compiled(lambda batch: -batch["x"] * 2)
+    program, proof = accelerate(slow, BATCHES, "bf16", seconds=0)
+    assert program is None
+    assert not proof.is_equal
+    assert proof.same_top < 1
+    assert "differ by 2, more than 0.05" in proof.why
+
+
+def test_what_is_no_number_is_not_equal(compiled: Any) -> None:
+    compiled(lambda batch: batch["x"] * float("nan"))
+    proof = accelerate(slow, BATCHES, "fp32", seconds=0)[1]
+    assert (proof.is_equal, proof.max_difference) == (False, None)
+
+
+def test_what_is_not_faster_is_not_used(compiled: Any) -> None:
+    compiled(lambda batch: [time.sleep(0.005), batch["x"] * 2][1])
+    program, proof = accelerate(slow, BATCHES, "fp32", seconds=0)
+    assert program is None
+    assert proof.is_equal
+    assert "it is not faster" in proof.why
+
+
+def test_what_cannot_be_compiled_says_so(compiled: Any) -> None:
+    def fail(batch: Any) -> Any:
+        raise RuntimeError("no compiler\nand a long story")
+
+    compiled(fail)
+    program, proof = accelerate(slow, BATCHES, "fp32", seconds=0)
+    assert program is None
+    assert proof.why == "it cannot be compiled here: RuntimeError: no compiler"
+    assert proof.speed_up == 0
