@@ -105,7 +105,7 @@ class BlockProduct(torch.autograd.Function):
     def forward(ctx: FunctionCtx, blocks_ND: Tensor, *parts: Tensor) -> Tensor:
         ctx.save_for_backward(blocks_ND, *parts)
         made_NO = blocks_ND[:, : parts[0].shape[1]] @ parts[0].T
-        for number, part in enumerate(parts[1 : len(blocks_ND)], start=1):
+        for number, part in enumerate(parts[1:], start=1):
             made_NO[:-number].addmm_(blocks_ND[number:, : part.shape[1]], part.T)
         return made_NO
 
@@ -116,10 +116,10 @@ class BlockProduct(torch.autograd.Function):
         by_blocks_ND = None
         if ctx.needs_input_grad[0]:
             by_blocks_ND = by_made_NO @ pad(parts[0], (0, blocks_ND.shape[1] - parts[0].shape[1]))
-            for number, part in enumerate(parts[1 : len(blocks_ND)], start=1):
+            for number, part in enumerate(parts[1:], start=1):
                 by_blocks_ND[number:, : part.shape[1]].addmm_(by_made_NO[:-number], part)
         by_parts = [
-            by_made_NO[: max(0, len(blocks_ND) - number)].T @ blocks_ND[number:, : part.shape[1]]
+            (by_made_NO[:-number] if number else by_made_NO).T @ blocks_ND[number:, : part.shape[1]]
             for number, part in enumerate(parts)
         ]
         return by_blocks_ND, *by_parts

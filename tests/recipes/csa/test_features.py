@@ -57,6 +57,20 @@ def test_gradients_of_a_product_of_blocks(blocks, kernel):
     torch.testing.assert_close(BlockProduct.apply(given, *parts), expected)
 
 
+@pytest.mark.timeout(120)
+def test_rows_of_any_length_are_compiled_once():
+    """More than eight versions of a layer, and a run would go on without its compiler."""
+    from torch._dynamo.testing import CompileCounterWithBackend
+
+    torch._dynamo.reset()
+    counter = CompileCounterWithBackend("aot_eager")
+    layer = torch.compile(FrameLayer(original("NoLayerNorm", 3, 2, bias=False)), backend=counter, dynamic=True)
+    for length in (64, 32, 48, 128, 20, 96, 36, 80, 112, 66):
+        layer(torch.randn(3, length, 6, dtype=torch.float64, requires_grad=True)).sum().backward()
+    assert counter.frame_count == 1
+    torch._dynamo.reset()
+
+
 @pytest.mark.parametrize(("kernel", "stride"), [(10, 5), (16, 8), (4, 4)])
 @pytest.mark.parametrize("bias", [False, True])
 def test_the_first_layer_normalises_over_what_is_there(kernel, stride, bias):
