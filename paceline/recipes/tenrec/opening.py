@@ -15,6 +15,8 @@ from paceline.recipes.tenrec.data_config import Data
 from paceline.recipes.tenrec.embedding import Sizes
 from paceline.recipes.tenrec.generate import Generator, generate
 from paceline.recipes.tenrec.generated_cache import load_generated
+from paceline.recipes.tenrec.side import Side
+from paceline.recipes.tenrec.side_cache import load_side
 from paceline.recipes.tenrec.split import Parameters, Split, split_table
 from paceline.recipes.tenrec.split_cache import load_split
 from paceline.recipes.tenrec.stored import open_table
@@ -28,6 +30,8 @@ _IN_MEMORY = 1_000_000
 class Opened:
     split: Split
     sizes: Sizes
+    beside: Path | None
+    """the directory where what follows from the rows is kept for all ranks; None: each has its own"""
     truth: Generator | None
     """who knows the chance of every action of every user and item; None: nobody does"""
 
@@ -35,35 +39,35 @@ class Opened:
     def table(self) -> Table:
         return self.split.table
 
+    def side(self, name: str, actions: int) -> Side:
+        """Of `actions` at least one makes a row a positive one; DataError where none has any."""
+        side = load_side(self.split, name, actions, self.beside)
+        if not len(side.positives):
+            what = (
+                f"nothing came of any of the {len(side.rows):,} rows for {name}: there is nothing to learn or to find"
+            )
+            raise DataError(what, "data.split", "take more rows, or the other split: user or row")
+        return side
+
 
 def open_data(data: Data) -> Opened:
-    """DataError where a side has no rows, or nothing to learn from."""
     max_users = data.max_users if data.path is not None else None
     parameters = Parameters(data.split, seed=data.seed, max_users=max_users)
-    truth = None
+    truth, beside = None, None
     if data.path is not None:
         # All of it is read once: by the first rank of a host, while the others wait for it at their first collective.
         is_first = int(os.environ.get("LOCAL_RANK", "0")) == 0
         table = open_table(data.path, data.max_users, is_verified=is_first)
-        split = load_split(table, parameters, beside=data.path)
+        beside = Path(data.path).expanduser()
+        split = load_split(table, parameters, beside)
     elif data.rows <= _IN_MEMORY:
         made = generate(data.users, data.items, data.rows, data.seed)
         split, truth = split_table(made.table, parameters), made.generator
     else:
         made = load_generated(data.users, data.items, data.rows, data.seed, cache=data.cache)
-        split, truth = load_split(made.table, parameters, beside=Path(data.cache)), made.generator
-    _check_sides(split, data)
-    return Opened(split, measure_sizes(split.table), truth)
-
-
-def _check_sides(split: Split, data: Data) -> None:
-    table = split.table
-    for name in ("train", "validation", "test"):
-        rows = split.rows(name)
-        if not len(rows) or not table.actions[rows].any():
-            what = f"of {table.num_rows:,} rows of {table.num_users:,} users none with an action is on the side {name}"
-            where = f"{data.path or 'generated rows'} with data.split={data.split}"
-            raise DataError(what, where, "give more rows, or hold out by the other kind of split")
+        beside = Path(data.cache).expanduser()
+        split, truth = load_split(made.table, parameters, beside), made.generator
+    return Opened(split, measure_sizes(split.table), beside, truth)
 
 
 def measure_sizes(table: Table) -> Sizes:

@@ -16,6 +16,8 @@ import numpy.typing as npt
 from paceline.recipes.tenrec.split import SIDES, Split
 from paceline.recipes.tenrec.table import Ints, Table, UInt32s
 
+VERSION = 1
+"""Raised whenever the same split gives another side."""
 CLICK, ANY = 0b0001, 0b1111
 """which actions make a row a positive one"""
 _PIECE = 1 << 22

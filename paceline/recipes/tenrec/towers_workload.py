@@ -20,7 +20,7 @@ from paceline.recipes.tenrec.opening import Opened, describe, open_data
 from paceline.recipes.tenrec.popularity import rank_items
 from paceline.recipes.tenrec.retrieval_loss import in_batch_losses, pack, sampled_losses
 from paceline.recipes.tenrec.samples import take_rows
-from paceline.recipes.tenrec.side import CLICK, build_side
+from paceline.recipes.tenrec.side import CLICK
 from paceline.recipes.tenrec.towers import Towers
 from paceline.recipes.tenrec.towers_samples import ClickSamples, EvaluationClicks
 from paceline.recipes.tenrec.workload import SPLITS
@@ -38,8 +38,8 @@ class TowersWorkload(Workload):
         self._opened = open_data(config.data)
         split = self._opened.split
         self._clicks = split.item_counts()[1]
-        self._train = ClickSamples(build_side(split, "train", CLICK), self._clicks, config.loss)
-        self._evaluated = {name: EvaluationClicks(build_side(split, name, CLICK)) for name in SPLITS}
+        self._train = ClickSamples(self._opened.side("train", CLICK), self._clicks, config.loss)
+        self._evaluated = {name: EvaluationClicks(self._opened.side(name, CLICK)) for name in SPLITS}
         self._catalogue = Catalogue(split.table)
         top_k = config.evaluate.top_k
         self.metric_names: Sequence[str] = (*(f"auc_{action}" for action in ACTIONS), *list_metric_names(top_k))

@@ -21,7 +21,7 @@ from paceline.recipes.tenrec.ranker import LIST, Ranker
 from paceline.recipes.tenrec.ranking_loss import ranking_losses
 from paceline.recipes.tenrec.retriever import Retriever, load_towers
 from paceline.recipes.tenrec.samples import EvaluationSamples, ListSamples, take_rows
-from paceline.recipes.tenrec.side import ANY, build_side
+from paceline.recipes.tenrec.side import ANY
 from paceline.recipes.tenrec.two_stage import TwoStage
 from paceline.workload import AttentionCall, Draw, Objective, Setting, Workload
 
@@ -41,11 +41,11 @@ class RankerWorkload(Workload):
     def __init__(self, config: TenrecConfig) -> None:
         self._config = config
         self._opened = open_data(config.data)
-        split, data = self._opened.split, config.data
-        self._train = ListSamples(build_side(split, "train", ANY), data)
+        data = config.data
+        self._train = ListSamples(self._opened.side("train", ANY), data)
         # Of one length whatever was trained with: shorter lists are easier.
         lists = data.model_copy(update={"negatives": config.evaluate.negatives})
-        self._evaluated = {name: EvaluationSamples(build_side(split, name, ANY), lists) for name in SPLITS}
+        self._evaluated = {name: EvaluationSamples(self._opened.side(name, ANY), lists) for name in SPLITS}
         self._mean_weight = mean_weight(self._train.side, data.negatives)
         self.metric_names: Sequence[str] = (
             *(f"auc_{action}" for action in ACTIONS),
