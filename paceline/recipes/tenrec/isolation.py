@@ -28,9 +28,15 @@ def product(left_BHQK: Tensor, right_BHKN: Tensor) -> Tensor:
     """(B, H, Q, N) whose rows do not depend on their place among the Q: filled up with zeros to whole tiles, which change no sum."""
     rows, terms = left_BHQK.shape[-2:]
     columns = right_BHKN.shape[-1]
-    more_terms, more_columns = -terms % _TILE, -columns % _TILE
-    left = F.pad(left_BHQK, (0, more_terms, 0, max(0, _FEW - rows)))
-    return (left @ F.pad(right_BHKN, (0, more_columns, 0, more_terms)))[..., :rows, :columns]
+    more_terms = -terms % _TILE
+    left = _fill(left_BHQK, max(0, _FEW - rows), more_terms)
+    right = _fill(right_BHKN, more_terms, -columns % _TILE)
+    return (left @ right)[..., :rows, :columns]
+
+
+def _fill(matrices: Tensor, rows: int, columns: int) -> Tensor:
+    """With so many more of zeros; the same, and no copy, where there are none."""
+    return F.pad(matrices, (0, columns, 0, rows)) if rows or columns else matrices
 
 
 def blend(to_context_BHQS: Tensor, to_self_BHQ1: Tensor, context_BHSD: Tensor, own_BHQD: Tensor) -> Tensor:
