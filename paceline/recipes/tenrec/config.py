@@ -106,7 +106,7 @@ class Evaluate(sections.Evaluate):
         IDENTITY,
         min_length=1,
     )
-    retrieved: int = key(100, "For retrieval: how many items the towers find, of the whole catalogue.", IDENTITY, ge=1)
+    retrieved: int = key(50, "For retrieval: how many items the towers find, of the whole catalogue.", IDENTITY, ge=1)
 
 
 class TenrecConfig(sections.RunConfig):

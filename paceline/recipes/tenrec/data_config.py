@@ -19,7 +19,7 @@ class Data(sections.Data):
     )
     users: int = key(3000, "Generated data: users.", IDENTITY, ge=10)
     items: int = key(1000, "Generated data: items.", IDENTITY, ge=50)
-    rows: int = key(120_000, "Generated data: impressions.", IDENTITY, ge=100)
+    rows: int = key(160_000, "Generated data: impressions.", IDENTITY, ge=100)
     seed: int = key(
         0,
         "Generated data and the split: their seed, apart from run.seed, so that several seeds train on the same.",

@@ -15,7 +15,7 @@ from paceline.recipes.tenrec.table import Floats, Ints, UInt8s
 TOPICS = 16
 CATEGORIES = TOPICS // 2
 GENDERS, AGES = 3, 8
-_ZIPF = 1.2
+_ZIPF = 1.4
 _QUALITY = 1.0
 """scale of a logistic distribution: the standard deviation is 1.8 times that"""
 _SHOWN_FOR_QUALITY = 0.8
