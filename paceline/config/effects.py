@@ -50,7 +50,7 @@ def find_idle(config: RunConfig, given: Collection[str]) -> Iterator[tuple[str, 
     if config.parallel.engine != "deepspeed":
         idle += [("parallel.deepspeed", f"parallel.engine={config.parallel.engine}")]
     if not config.train.compile.enabled:
-        idle += [(f"train.compile.{name}", "train.compile.enabled=false") for name in ("mode", "dynamic")]
+        idle += [(f"train.compile.{name}", "train.compile.enabled=false") for name in ("scope", "mode", "dynamic")]
     if config.data.num_workers == 0:
         idle += [
             (f"data.{name}", "data.num_workers=0 loads in the training process")

@@ -132,6 +132,12 @@ class Compile(Section):
         "Compile the model's forward and backward with torch.compile; what cannot be compiled runs eagerly.",
         NUMERICS,
     )
+    scope: Literal["model", "blocks"] = key(
+        "model",
+        "What is compiled as one: the whole model, or each of its blocks (elements of an nn.ModuleList); blocks that are built alike are "
+        "compiled once.",
+        NUMERICS,
+    )
     mode: Literal["default", "max-autotune-no-cudagraphs"] = key(
         "default",
         "How long the compiler searches; without CUDA graphs of its own.",

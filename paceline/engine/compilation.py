@@ -11,14 +11,18 @@ eagerly with the same random numbers: no collective is missed, and none is made 
 from __future__ import annotations
 
 import contextlib
+import functools
 import time
-from collections.abc import Callable, Iterator
+import traceback
+from collections.abc import Callable, Iterator, Mapping
+from types import CodeType
 from typing import Any
 
 import torch
 import torch.distributed as dist
 
 from paceline.config.sections import RunConfig
+from paceline.engine.blocks import find_blocks
 from paceline.engine.context import Context
 from paceline.engine.rows import RowTable
 
@@ -47,11 +51,13 @@ class Compilation:
         if BACKEND == "inductor":
             options["mode"] = config.mode
 
-        # A function of ours around it: the compiler passes over frames of torch itself, such as the forward of an nn.Sequential.
-        def forward(*args: Any, **kwargs: Any) -> Any:
-            return model._call_impl(*args, **kwargs)  # type: ignore[no-untyped-call]
-
-        self._compiled = torch.compile(forward, **options)
+        self._is_compiled = False
+        """in a forward whose blocks are the compiled ones"""
+        blocks = dict(find_blocks(model)) if config.scope == "blocks" else {}
+        self._compiled = self._compile_blocks(blocks, options) if blocks else _compile(model, options)
+        if config.scope == "blocks":
+            reason = f"{len(blocks)} of them" if blocks else "the model has none: no nn.ModuleList"
+            context.events.choice("train.compile.scope", config.scope, "blocks" if blocks else "model", reason)
         for table in model.modules():
             if isinstance(table, RowTable):
                 # Compilers are made for dense gradients: a table is looked up between two parts.
@@ -130,6 +136,24 @@ class Compilation:
             callback_handler.remove_start_callback(self._on_start)
             callback_handler.remove_end_callback(self._on_end)
 
+    def _compile_blocks(self, blocks: Mapping[str, torch.nn.Module], options: dict[str, Any]) -> Callable[..., Any]:
+        """The forward of the model as it is written, in which every block is a compiled one."""
+        for name, block in blocks.items():
+            compiled = _compile(block, options, of=name.rpartition(".")[0])
+            block._compiled_call_impl = functools.partial(self._call_block, block._call_impl, compiled)
+
+        def forward(*args: Any, **kwargs: Any) -> Any:
+            self._is_compiled = True
+            try:
+                return self._eager(*args, **kwargs)
+            finally:
+                self._is_compiled = False
+
+        return forward
+
+    def _call_block(self, eager: Callable[..., Any], compiled: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        return (compiled if self._is_compiled else eager)(*args, **kwargs)
+
     def _call(self, *args: Any, **kwargs: Any) -> Any:
         if self._is_paused or self._is_given_up or self._failure is not None:
             return self._eager(*args, **kwargs)
@@ -142,7 +166,8 @@ class Compilation:
             if not (self._num_graphs or _is_of_compiler(error)):
                 raise
             self._failure = _reason(error)
-            print(f"torch.compile failed, step {self._pulse.step}: {error}", flush=True)  # whole, in this rank's log
+            # Whole, in this rank's log: an assertion inside the compiler says nothing but where it stands.
+            print(f"torch.compile failed, step {self._pulse.step}: {traceback.format_exc()}", flush=True)
             self._reseed()
             return self._eager(*args, **kwargs)
         finally:
@@ -173,6 +198,22 @@ class Compilation:
             fields = {"seconds": round(self._seconds, 3), "parts": self._num_graphs}
             self._context.events.write("compile", step=self._pulse.step, **fields)
             self._seconds, self._num_graphs = 0.0, 0
+
+
+def _compile(module: torch.nn.Module, options: dict[str, Any], of: str = "") -> Callable[..., Any]:
+    """The compiled call of a module; what is compiled of one serves all others with the same `of` that are built alike."""
+
+    # A function of ours around it: the compiler passes over frames of torch itself, such as the forward of an nn.Sequential.
+    def forward(*args: Any, **kwargs: Any) -> Any:
+        return module._call_impl(*args, **kwargs)  # type: ignore[no-untyped-call]
+
+    # By its code the compiler knows a function again, and counts the versions of it: each list of blocks has one of its own.
+    forward.__code__ = _CODES.setdefault(of, forward.__code__.replace(co_name=f"forward of {of or 'the model'}"))
+    compiled: Callable[..., Any] = torch.compile(forward, **options)
+    return compiled
+
+
+_CODES: dict[str, CodeType] = {}
 
 
 def _configure(config: RunConfig) -> None:

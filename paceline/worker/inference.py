@@ -47,7 +47,7 @@ def check_compiled(trained: Trained) -> dict[str, Any]:
     precision = build_precision(config.precision, Ranks(0, 1, device, "none", "one process"), QuietLog())
     trained.attention.install()
     batches, num_samples = _batches(trained, device)
-    dynamic, why = choose_dynamic("auto", device.type, workload.has_static_shapes)
+    dynamic, why = _choose_dynamic(batches, device)
 
     infer = workload.infer if isinstance(workload, Infers) else workload.predict
 
@@ -88,15 +88,25 @@ def check_compiled(trained: Trained) -> dict[str, Any]:
 def _batches(trained: Trained, device: torch.device) -> tuple[list[Batch], int]:
     config, split = trained.job.config, trained.workload.splits[-1]
     samples = trained.workload.evaluation_set(split)
+    block = config.evaluate.block
     num_samples = min(len(samples), MOST_SAMPLES)
+    # Whole blocks, where there is one: a last, smaller one is no shape to serve with.
+    num_samples = num_samples // block * block or num_samples
     if not num_samples:
         raise UsageError(f"the split {split} has no samples to compare on", trained.where, "give data that has some")
     placed = samples.on_device(device) or samples
-    draw, block = Draw(config.run.seed, epoch=0), config.evaluate.block
+    draw = Draw(config.run.seed, epoch=0)
     starts = range(0, num_samples, block)
     return [
         to_device(placed.fetch(range(start, min(start + block, num_samples)), draw), device) for start in starts
     ], num_samples
+
+
+def _choose_dynamic(batches: list[Batch], device: torch.device) -> tuple[bool, str]:
+    """As training does, where shapes change; blocks are there to be looked at, so one shape of all is known on any device."""
+    shapes = [{name: value.shape for name, value in batch.items() if torch.is_tensor(value)} for batch in batches]
+    is_static = all(shape == shapes[0] for shape in shapes)
+    return (False, "all blocks have one shape") if is_static else choose_dynamic("auto", device.type, False)
 
 
 def _settled(outputs: Outputs) -> dict[str, torch.Tensor]:

@@ -131,6 +131,59 @@ def test_what_cannot_be_compiled_runs_eagerly_with_the_same_numbers(train, fails
     assert len(failed.phases) == fails_at, "not tried again"
 
 
+class Stacked(Regression):
+    """Four blocks with dropout in a list, three of them built alike."""
+
+    def build_model(self, setting) -> torch.nn.Module:
+        class Block(torch.nn.Module):
+            def __init__(self, width: int) -> None:
+                super().__init__()
+                self.inner = torch.nn.Linear(4, width)
+                self.outer = torch.nn.Linear(width, 4)
+
+            def forward(self, x):
+                return x + self.outer(torch.nn.functional.dropout(self.inner(x).tanh(), 0.5, self.training))
+
+        class Model(torch.nn.Module):
+            def __init__(self) -> None:
+                super().__init__()
+                self.blocks = torch.nn.ModuleList([Block(width) for width in (8, 8, 8, 5)])
+                self.end = torch.nn.Linear(4, 1)
+
+            def forward(self, x):
+                for block in self.blocks:
+                    x = block(x)
+                return self.end(x)
+
+        return Model()
+
+
+def test_blocks_that_are_alike_are_compiled_once(train):
+    eager, compiled = train(None, Stacked()), train(Compiler(), Stacked(), dynamic=False, scope="blocks")
+    assert compiled.losses == eager.losses
+    assert compiled.metrics == eager.metrics
+    # The first, whose input has no gradient, the two that are like it otherwise, and the narrow one; for both shapes.
+    assert compiled.phases == [(0, "compile")] * 3 + [(4, "compile")] * 3
+    choices = {event["about"]: (event["requested"], event["effective"]) for event in compiled.told("choice")}
+    assert choices["train.compile.scope"] == ("blocks", "blocks")
+    assert choices["train.compile.enabled"] == (True, True)
+
+
+@pytest.mark.parametrize("fails_at", [1, 2, 4])
+def test_one_block_that_cannot_be_compiled_gives_up_all(train, fails_at):
+    """In the middle of a forward, whose first blocks have drawn random numbers already."""
+    eager, failed = train(None, Stacked()), train(Compiler(fails_at), Stacked(), dynamic=False, scope="blocks")
+    assert failed.losses == eager.losses
+    assert "no kernel for this" in failed.told("warning")[0]["why"]
+    assert len(failed.phases) == fails_at, "not tried again"
+
+
+def test_a_model_without_blocks_is_compiled_whole(train):
+    compiled = train(Compiler(), scope="blocks")
+    (choice,) = (event for event in compiled.told("choice") if event["about"] == "train.compile.scope")
+    assert choice["effective"] == "model"
+
+
 def test_more_shapes_than_are_worth_it_are_told(train):
     with torch._dynamo.config.patch(recompile_limit=1):
         failed = train(Compiler(), dynamic=False)

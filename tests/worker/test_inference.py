@@ -39,7 +39,7 @@ class Shifted:
     def predict(self, model: torch.nn.Module, batch: Any) -> Mapping[str, torch.Tensor]:
         self._calls += 1
         scores = torch.linspace(1, 2, len(batch["items"]))
-        is_first = self._calls <= 3  # 153 samples in blocks of 64
+        is_first = self._calls <= 2  # 153 samples: two whole blocks of 64
         return {"score": scores + (self._gap if is_first else 0.0)}
 
 
@@ -48,7 +48,7 @@ def test_outputs_are_compared_and_both_are_measured(trained: Trained) -> None:
     assert (found["equal"], found["max_difference"], found["share_different"]) == (True, 0.0, 0.0)
     assert found["eager_ms"] > 0
     assert found["speed_up"] == pytest.approx(found["eager_ms"] / found["compiled_ms"] - 1)
-    assert found["compared"] == "153 samples of test, rank"
+    assert found["compared"] == "128 samples of test, rank"
     assert re.fullmatch(r"median of \d+ blocks of 64 samples, in turn, on cpu in fp32", found["measured"])
     assert json.loads(json.dumps(found)) == found
 
@@ -60,7 +60,7 @@ def test_only_what_the_model_computes_is_compiled_where_predictions_are_more(tra
 
     found = check_compiled(dataclasses.replace(trained, workload=Evaluated(trained.workload, 1.0)))
     assert found["equal"]
-    assert found["compared"] == "153 samples of test, own"
+    assert found["compared"] == "128 samples of test, own"
 
 
 @pytest.mark.parametrize(("gap", "is_equal"), [(1e-5, True), (1e-2, False), (float("nan"), False)])
@@ -84,3 +84,9 @@ def test_one_line_of_json(
     monkeypatch.setattr(inference, "check_compiled", lambda loaded: {"equal": True, "step": loaded.step})
     assert model.main(["compiled", str(trained.root)]) == 0
     assert json.loads(capsys.readouterr().out) == {"equal": True, "step": 3}
+
+
+@pytest.mark.parametrize(("lengths", "dynamic"), [((8, 8), False), ((8, 9), True)])
+def test_blocks_of_one_shape_are_compiled_for_it(lengths: tuple[int, ...], dynamic: bool) -> None:
+    batches = [{"items": torch.zeros(4, length), "note": "no tensor"} for length in lengths]
+    assert inference._choose_dynamic(batches, torch.device("cpu"))[0] is dynamic

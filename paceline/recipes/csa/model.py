@@ -32,13 +32,9 @@ class Aligner(nn.Module):
         self.speech_projection = nn.Linear(speech.width, width)
         self.text_projection = nn.Linear(text.width, width)
         self.log_scale = nn.Parameter(torch.tensor([-math.log(temperature)]))
-        self._heard: Tensor | None = None
 
     def forward(self, batch: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
         """(B, 2, D) speech and text of each pair, and the scale's logarithm, capped."""
-        # Once for each batch: the first pass of two has no gradient.
-        if self.training and torch.is_grad_enabled():
-            self._count(batch)
         rows_B2D = torch.stack((self.embed_speech(batch), self.embed_text(batch)), 1)
         return rows_B2D, cap(self.log_scale)
 
@@ -49,17 +45,5 @@ class Aligner(nn.Module):
     def embed_text(self, batch: Mapping[str, Tensor]) -> Tensor:
         return normalize(self.text_projection(self.text(batch["tokens"], batch["num_tokens"])).float(), dim=-1)
 
-    def _count(self, batch: Mapping[str, Tensor]) -> None:
-        """How much of what was heard in training is speech, kept on the device until somebody asks."""
-        samples_B, audio_BS = batch["samples"], batch["audio"]
-        heard = torch.stack((samples_B.sum(), torch.full_like(samples_B[0], audio_BS.numel()))).detach()
-        self._heard = heard if self._heard is None else self._heard + heard
-
-    def observe(self) -> dict[str, float]:
-        """The temperature, and the share of padding in the audio that this rank has trained on since it was last asked."""
-        figures = {"temperature": math.exp(-float(cap(self.log_scale.detach())))}
-        if self._heard is not None:
-            speech, all_samples = self._heard.tolist()
-            figures["padding_share"] = 1 - speech / all_samples
-            self._heard = None
-        return figures
+    def temperature(self) -> float:
+        return math.exp(-float(cap(self.log_scale.detach())))

@@ -3,8 +3,8 @@
     encoder = build_speech("small", dropout=None, kernel="sdpa")
     frames_BTW, mask_BT = encoder(audio_BS, samples_B)
 
-Three things of the original are done otherwise. Its first layer normalises over time, padding included: here over the frames that are
-there. LayerDrop and SpecAugment, which draw from generators that all share, are left out. What is masked is multiplied with zero, without
+Some things of the original are done otherwise. Its first layer normalises over time, padding included: here over the frames that are
+there (features.py). LayerDrop and SpecAugment, which draw from generators that all share, are left out. What is masked is multiplied with zero, without
 asking the device where.
 
 Shapes: B rows, S samples, C channels, T frames, W width.
@@ -12,13 +12,17 @@ Shapes: B rows, S samples, C channels, T frames, W width.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import pad
 
 from paceline.recipes.csa.config import BUILT
+from paceline.recipes.csa.features import FrameLayer, SampleLayer
 from paceline.recipes.csa.pooling import attention_mask, mask_of
+from paceline.recipes.csa.positions import PositionLayer
 from paceline.recipes.csa.stored import load_stored, read_config
 
 _SMALL = {
@@ -90,8 +94,11 @@ class SpeechEncoder(nn.Module):
         if hasattr(wav2vec2, "masked_spec_embed"):
             del wav2vec2.masked_spec_embed
         layers = wav2vec2.feature_extractor.conv_layers
-        if self.config.feat_extract_norm == "group":
-            layers[0] = MaskedNormLayer(layers[0])
+        has_group_norm = self.config.feat_extract_norm == "group"
+        for number, layer in enumerate(layers):
+            layers[number] = SampleLayer(layer) if has_group_norm and number == 0 else FrameLayer(layer)
+        wav2vec2.encoder.pos_conv_embed = PositionLayer(wav2vec2.encoder.pos_conv_embed)
+        self._samples_per_frame = math.prod(self.config.conv_stride)
 
     @property
     def width(self) -> int:
@@ -100,11 +107,13 @@ class SpeechEncoder(nn.Module):
     def forward(self, audio_BS: Tensor, samples_B: Tensor) -> tuple[Tensor, Tensor]:
         """(B, T, W) frames, and (B, T) which of them are there."""
         wav2vec2, config = self.wav2vec2, self.config
-        features = audio_BS[:, None]
-        for layer in wav2vec2.feature_extractor.conv_layers:
-            features = layer(features, samples_B) if isinstance(layer, MaskedNormLayer) else layer(features)
-        mask_BT = mask_of(count_frames(config, samples_B), features.shape[-1])
-        hidden_BTW = wav2vec2.feature_projection(features.transpose(1, 2))[0] * mask_BT[..., None]
+        audio_BS = pad(audio_BS, (0, -audio_BS.shape[1] % self._samples_per_frame))
+        first, *others = wav2vec2.feature_extractor.conv_layers
+        frames_BTC = first(audio_BS, samples_B) if isinstance(first, SampleLayer) else first(audio_BS[..., None])
+        for layer in others:
+            frames_BTC = layer(frames_BTC)
+        mask_BT = mask_of(count_frames(config, samples_B), frames_BTC.shape[1])
+        hidden_BTW = wav2vec2.feature_projection(frames_BTC)[0] * mask_BT[..., None]
         encoder = wav2vec2.encoder
         hidden_BTW = hidden_BTW + encoder.pos_conv_embed(hidden_BTW)
         # The stable variant normalises before each layer and at the end, the other after each layer and at the beginning.
@@ -114,31 +123,3 @@ class SpeechEncoder(nn.Module):
         for layer in encoder.layers:
             hidden_BTW = layer(hidden_BTW, attention_mask=mask)
         return (encoder.layer_norm(hidden_BTW) if is_stable else hidden_BTW), mask_BT
-
-
-class MaskedNormLayer(nn.Module):
-    """wav2vec2's first layer, each channel normalised over the frames that are there; its parameters keep their names."""
-
-    def __init__(self, original: Any) -> None:
-        super().__init__()
-        self.conv = original.conv
-        self.layer_norm = original.layer_norm
-        self.activation = original.activation
-
-    def forward(self, audio_B1S: Tensor, samples_B: Tensor) -> Tensor:
-        frames_BCT = self.conv(audio_B1S)
-        (kernel,), (stride,) = self.conv.kernel_size, self.conv.stride
-        counts_B = (samples_B - kernel) // stride + 1
-        activated_BCT: Tensor = self.activation(self._normalise(frames_BCT, counts_B))
-        return activated_BCT
-
-    def _normalise(self, frames_BCT: Tensor, counts_B: Tensor) -> Tensor:
-        """In fp32, as torch's own does; what comes out is again of the type that went in."""
-        mask_B1T = mask_of(counts_B, frames_BCT.shape[-1])[:, None]
-        dtype, frames_BCT, counts_B11 = frames_BCT.dtype, frames_BCT.float(), counts_B[:, None, None]
-        means_BC1 = (frames_BCT * mask_B1T).sum(-1, keepdim=True) / counts_B11
-        centred_BCT = (frames_BCT - means_BC1) * mask_B1T
-        variances_BC1 = centred_BCT.square().sum(-1, keepdim=True) / counts_B11
-        scales_BC1 = torch.rsqrt(variances_BC1 + self.layer_norm.eps) * self.layer_norm.weight[:, None]
-        normalised_BCT: Tensor = centred_BCT * scales_BC1 + self.layer_norm.bias[:, None]
-        return normalised_BCT.to(dtype)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any
@@ -16,8 +17,9 @@ from paceline.recipes.csa.data_config import RATE
 from paceline.recipes.csa.flops import count_flops
 from paceline.recipes.csa.metrics import METRICS, chance, measure
 from paceline.recipes.csa.model import Aligner
+from paceline.recipes.csa.padding import Padding
 from paceline.recipes.csa.samples import MeasuredSamples, SpeechSamples
-from paceline.recipes.csa.speech import build_speech, count_frames, receptive_field, speech_config
+from paceline.recipes.csa.speech import build_speech, receptive_field, speech_config
 from paceline.recipes.csa.stored import check_transformers
 from paceline.recipes.csa.text import build_text, build_tokenizer, text_config
 from paceline.recipes.csa.utterances import Utterances, load_utterances
@@ -48,6 +50,7 @@ class CsaWorkload(Workload):
         if pairs:
             self._evaluated["train"] = self._pairs(sides.train.first(pairs))
         self.splits: Sequence[str] = tuple(self._evaluated)
+        self._padding = Padding()
 
     def _pairs(
         self, utterances: Utterances, is_drawn: bool = False, kind: type[SpeechSamples] = SpeechSamples
@@ -68,6 +71,9 @@ class CsaWorkload(Workload):
         return self._evaluated[split]
 
     def embed(self, model: torch.nn.Module, batch: Mapping[str, Tensor]) -> Embedded:
+        # Once for each batch: the first pass of two has no gradient.
+        if model.training and torch.is_grad_enabled():
+            self._padding.count(batch)
         return Embedded(*model(batch))
 
     def contrast(self, rows: Tensor, shared: Tensor) -> tuple[Tensor, Tensor]:
@@ -81,7 +87,7 @@ class CsaWorkload(Workload):
         rows["evaluation"] = (min(block, len(longest)), longest)
         calls = []
         for phase, (count, samples) in rows.items():
-            frames = int(count_frames(self._speech, samples.longest))
+            frames = -(-samples.longest // math.prod(self._speech.conv_stride))  # as many as rows are filled up to
             text_dropout = 0.0 if self._config.model.freeze_text else self._text.attention_probs_dropout_prob
             for name, encoder, length, dropout in (
                 ("speech", self._speech, frames, self._speech.attention_dropout),
@@ -121,7 +127,8 @@ class CsaWorkload(Workload):
 
     def observe(self, model: torch.nn.Module) -> Mapping[str, float]:
         assert isinstance(model, Aligner)
-        return model.observe()
+        share = self._padding.take_share()
+        return {"temperature": model.temperature()} | ({} if share is None else {"padding_share": share})
 
     def step_flops(self, num_units: int) -> float | None:
         return num_units * self._flops_per_second

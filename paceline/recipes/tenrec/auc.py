@@ -135,13 +135,21 @@ def count_pairs(positives: Array, negatives: Array) -> int:
     low = min(positives.min(), negatives.min())
     span = int(max(positives.max(), negatives.max())) - int(low) + 1
     if span <= _SPARSE * (len(positives) + len(negatives)):
-        higher, lower = (np.bincount((keys - low).astype(np.int64), minlength=span) for keys in (positives, negatives))
+        higher, lower = (tally(keys, low, span) for keys in (positives, negatives))
         return int(higher @ (2 * np.cumsum(lower) - lower))
     positives.sort()
     negatives.sort()
     if len(positives) <= len(negatives):
         return look_up(positives, negatives)
     return 2 * len(positives) * len(negatives) - look_up(negatives, positives)
+
+
+def tally(keys: Array, low: Any, span: int) -> npt.NDArray[np.int64]:
+    """How often each number from the lowest on occurs; part by part, because numpy counts what it has first made twice as wide."""
+    counts = np.zeros(span, np.int64)
+    for start in range(0, len(keys), _PART):
+        counts += np.bincount((keys[start : start + _PART] - low).astype(np.int64), minlength=span)
+    return counts
 
 
 def look_up(few: Array, many: Array) -> int:

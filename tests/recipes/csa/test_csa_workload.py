@@ -8,7 +8,7 @@ import torch
 
 from paceline.engine.promise import write_promise
 from paceline.recipes.csa.flops import count_flops, layer_flops, speech_flops
-from paceline.recipes.csa.speech import count_frames, speech_config
+from paceline.recipes.csa.speech import speech_config
 from paceline.recipes.csa.text import text_config
 from paceline.workload import Attends, Contrasts, Draw, Measured, check_workload
 from tests.recipes.csa.aligners import build, build_model, whole_loss
@@ -56,9 +56,24 @@ def test_units_are_seconds_of_speech() -> None:
     assert workload.unit == "audio seconds"
 
 
+def test_padding_is_counted_in_training_alone_and_once_in_two_passes() -> None:
+    workload = build()
+    model, batch = build_model(workload), workload.train_set().fetch(range(5), Draw(0, 0))
+    workload.embed(model.eval(), batch)
+    with torch.no_grad():
+        workload.embed(model.train(), batch)
+    assert set(workload.observe(model)) == {"temperature"}
+    workload.embed(model, batch)
+    workload.embed(model, batch)
+    share = 1 - int(batch["samples"].sum()) / batch["audio"].numel()
+    assert share > 0
+    assert workload.observe(model)["padding_share"] == pytest.approx(share)
+    assert set(workload.observe(model)) == {"temperature"}, "since it was last asked"
+
+
 def test_the_largest_attention_of_each_encoder() -> None:
     speech, text, *evaluated = build("data.crop=fixed").attention_calls("cpu", 8, 4)
-    frames = count_frames(speech_config("small", None), 32_000)
+    frames = 32_000 // 320
     assert (speech.rows, speech.heads, speech.queries, speech.width, speech.mask) == (8, 4, frames, 16, "boolean")
     assert (text.rows, text.keys) == (8, text.queries)
     assert [call.rows for call in evaluated] == [4, 4]

@@ -43,8 +43,8 @@ def test_a_speech_encoder_comes_with_its_weights(speech_path: Path) -> None:
     torch.testing.assert_close(encoder.wav2vec2.encoder.layers[0].state_dict(), stored.encoder.layers[0].state_dict())
     assert (encoder.width, receptive_field(encoder.config)) == (16, 25)
     assert encoder.config.layerdrop == 0
-    frames, _ = encoder(torch.randn(1, 100), torch.tensor([100]))
-    assert frames.shape == (1, 4, 16)
+    frames, mask = encoder(torch.randn(1, 100), torch.tensor([100]))
+    assert (frames.shape[2], mask.tolist()) == (16, [[True] * 4 + [False]])
 
 
 def test_dropout_is_the_encoders_own_or_what_was_asked_for(speech_path: Path, text_path: Path) -> None:
