@@ -3,8 +3,8 @@
 torchrun --nproc-per-node 2 benchmarks/gathered_loss.py csa train.max_steps=130 --out /tmp/gathered
 
 Both in one run, in turn by blocks of five steps, so that what else the machine does falls on both alike. Where rows are not gathered, those
-of the other ranks are zero: the loss means nothing then, and nothing has travelled for it. Prints the median step of both and their ratio,
-of the second half of the run's steps. `telemetry.log_every=1` is set here: the time of every single step is needed.
+of the other ranks are zero: the loss means nothing then, and nothing has travelled for it. Prints the median step of both, and the median of
+the ratios of neighbouring blocks. `telemetry.log_every=1` is set here: the time of every single step is needed.
 """
 
 from __future__ import annotations
@@ -49,19 +49,23 @@ def gathers(step: int) -> bool:
 
 
 def report(run: Path) -> None:
-    rows = [row for row in read_table(run / "metrics.csv") if row["step_ms"] is not None]
-    rows = [row for row in rows[len(rows) // 2 :] if (row["step"] - 1) % BLOCK]  # the first step of a block is left out
-    times = {
-        is_gathered: [row["step_ms"] for row in rows if gathers(row["step"]) is is_gathered]
-        for is_gathered in (True, False)
-    }
-    for is_gathered, found in times.items():
-        low, middle, high = statistics.quantiles(found, n=4)
-        print(
-            f"{'gathered' if is_gathered else 'alone':10} {middle:8.2f} ms a step (half of {len(found)} within {low:.2f} to {high:.2f})"
-        )
-    gathered, alone = (statistics.median(times[is_gathered]) for is_gathered in (True, False))
-    print(f"gathering costs {gathered / alone - 1:+.1%} of a step")
+    """Each block beside its neighbour: what the machine does besides changes more slowly than blocks do."""
+    blocks: dict[int, list[float]] = {}
+    for row in read_table(run / "metrics.csv"):
+        # The first steps of the run, and of each block, are left out.
+        if row["step_ms"] is not None and row["step"] > 4 * BLOCK and (row["step"] - 1) % BLOCK:
+            blocks.setdefault((row["step"] - 1) // BLOCK, []).append(row["step_ms"])
+    pairs = [
+        (statistics.median(blocks[number]), statistics.median(blocks[number + 1]))
+        for number in sorted(blocks)
+        if number % 2 == 0 and number + 1 in blocks
+    ]
+    for name, times in zip(("gathered", "alone"), zip(*pairs, strict=True), strict=True):
+        print(f"{name:10} {statistics.median(times):8.2f} ms a step")
+    low, middle, high = statistics.quantiles([gathered / alone - 1 for gathered, alone in pairs], n=4)
+    print(
+        f"gathering costs {middle:+.1%} of a step: half of {len(pairs)} pairs of blocks within {low:+.1%} to {high:+.1%}"
+    )
 
 
 if __name__ == "__main__":
