@@ -138,7 +138,9 @@ class Evaluator:
             name: self._bring([part[name] for part in mine], (rounds, block, *shape), dtype)
             for name, (shape, dtype) in self._shared_names(mine[0] if mine else {}).items()
         }
-        return {name: whole[:num_samples].numpy() for name, whole in outputs.items() if whole is not None} or None
+        if not self._ranks.is_first:
+            return None
+        return {name: whole[:num_samples].numpy() for name, whole in outputs.items() if whole is not None}
 
     def _bring(self, mine: list[torch.Tensor], shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor | None:
         """One output of all ranks, block after block, on the first one; `shape` is that of a rank's (rounds, block, …)."""

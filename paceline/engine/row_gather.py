@@ -1,6 +1,7 @@
 """Brings the rows of all ranks to every rank, in one collective, and says how long this rank waited for it.
 
-How many rows each rank has follows from the batch plan: nobody is asked. They travel at one size, that of the rank with most of them.
+How many rows each rank has, all ranks know before: from the batch plan, or because they have asked. They travel at one size, that of the
+rank with most of them.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ class RowGather:
 
     def run(self, rows: torch.Tensor, sizes: Sequence[int]) -> torch.Tensor:
         """All rows, rank after rank, of which this one has `rows`, and each has as many as `sizes` says; all have them alike."""
-        assert len(rows) == sizes[self._ranks.rank], "the rows are not those of the plan"
+        assert len(rows) == sizes[self._ranks.rank], "the rows are not as many as was said"
         if not self._ranks.has_group:
             return rows
         padded = rows.new_zeros(max(sizes), *rows.shape[1:])

@@ -3,7 +3,7 @@
 retrieval: {kind: train, set: {model.kind: towers}}
 P2: {kind: train, runs: {evaluate.retrieval: retrieval}}
 
-find_runs(playbook, "P2", links)     -> {"evaluate.retrieval": Path("…/retrieval/run")}
+find_runs(playbook, "P2", links)     -> {"evaluate.retrieval": ("retrieval", Path("…/retrieval/run"))}
 """
 
 from __future__ import annotations

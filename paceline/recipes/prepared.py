@@ -14,7 +14,7 @@ import contextlib
 import hashlib
 import json
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import IO, Any
@@ -91,6 +91,22 @@ def taking(directory: Path, wait_s: float = 0.0) -> Iterator[None]:
             yield
         finally:
             lock.release()
+
+
+def make_once(
+    directory: Path,
+    is_usable: Callable[[Prepared | None], bool],
+    make: Callable[[Prepared | None], None],
+    wait_s: float,
+) -> None:
+    """Has what several processes ask for at a time made by one of them; the others wait. Both are given the record that is there."""
+    if is_usable(read_prepared(directory)):
+        return
+    with taking(directory, wait_s):
+        # Another process may have made it while this one waited.
+        record = read_prepared(directory)
+        if not is_usable(record):
+            make(record)
 
 
 def check_owner(directory: Path, record: Prepared | None, family: str, name: str) -> None:

@@ -47,6 +47,8 @@ class Batcher(Generic[T, R]):
         self._most_waiting = most_waiting
         self._waiting: queue.SimpleQueue[tuple[T, Future[R]] | None] = queue.SimpleQueue()
         self._is_closed = False
+        self._closing = threading.Lock()
+        """so that nothing is put behind the end, where nobody would answer it"""
         self._thread = threading.Thread(target=self._work, name="serving-batcher", daemon=True)
         self._thread.start()
 
@@ -62,18 +64,20 @@ class Batcher(Generic[T, R]):
             raise TimeoutError(f"no answer within {timeout_s * 1e3:,.0f} ms") from None
 
     def submit(self, request: T) -> Future[R]:
-        if self._is_closed:
-            raise RuntimeError("the batcher is closed")
-        if self._waiting.qsize() >= self._most_waiting:
-            raise OverloadedError(f"{self._most_waiting} requests wait already")
         future: Future[R] = Future()
-        self._waiting.put((request, future))
+        with self._closing:
+            if self._is_closed:
+                raise RuntimeError("the batcher is closed")
+            if self._waiting.qsize() >= self._most_waiting:
+                raise OverloadedError(f"{self._most_waiting} requests wait already")
+            self._waiting.put((request, future))
         return future
 
     def close(self) -> None:
         """Answers what waits, and ends."""
-        self._is_closed = True
-        self._waiting.put(None)
+        with self._closing:
+            self._is_closed = True
+            self._waiting.put(None)
         self._thread.join()
 
     def _work(self) -> None:

@@ -161,7 +161,7 @@ def count_received(ranks: Ranks) -> list[int]:
             received.append((ranks.world_size - 1) * tensor.nbytes)
         return gather_parts(tensor, parts, to)
 
-    Ranks.gather_parts = lambda self, *arguments: count(*arguments)
+    Ranks.gather_parts = lambda self, tensor, parts, to: count(tensor, parts, to)
     return received
 
 

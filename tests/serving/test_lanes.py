@@ -26,10 +26,12 @@ def test_results_and_failures_come_back() -> None:
 
 
 def test_a_lane_whose_threads_all_hang_refuses_at_once_and_recovers() -> None:
-    lane, gate = Lane("slow", width=2), threading.Event()
+    lane, gate, taken_up = Lane("slow", width=2), threading.Event(), threading.Semaphore(0)
     for _ in range(2):
+        call = lane.start(lambda: (taken_up.release(), gate.wait(20)))
+        assert taken_up.acquire(timeout=20)
         with pytest.raises(TimeoutError):
-            lane.start(lambda: gate.wait(20)).result(0.01)
+            call.result(0.01)
     with pytest.raises(StuckError, match="all 2 threads of slow hang"):
         lane.start(lambda: True)
     gate.set()

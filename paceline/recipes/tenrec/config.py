@@ -167,6 +167,14 @@ def _check_loss(config: TenrecConfig) -> Iterator[Problem]:
     if is_in_batch and config.train.global_batch < 2:
         what = f"train.global_batch={config.train.global_batch} leaves nothing to tell a clicked item from"
         yield Problem(what, "train.global_batch", "set train.global_batch=2 or more, or loss.negatives=sampled")
+    data = config.data
+    if config.model.kind == "ranker" and not data.num_recorded:
+        yield Problem(
+            f"data.recorded={data.recorded:g} of data.negatives={data.negatives} is less than one row: without any that nothing came of, "
+            "the ranker would learn that everything is clicked",
+            "data.recorded and data.negatives",
+            f"set data.recorded={min(1.0, max(0.5, 1 / data.negatives)):g} or more",
+        )
 
 
 def _check_evaluate(evaluate: Evaluate) -> Iterator[Problem]:

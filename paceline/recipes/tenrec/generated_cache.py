@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from paceline.files import storage_errors
-from paceline.recipes.prepared import Making, Prepared, check_made, read_prepared, taking
+from paceline.recipes.prepared import Making, Prepared, check_made, make_once
 from paceline.recipes.tenrec.generate import Generated, Generator
 from paceline.recipes.tenrec.source import GENERATOR_VERSION
 from paceline.recipes.tenrec.stored import TableWriter, map_table
@@ -22,22 +22,20 @@ def load_generated(users: int, items: int, rows: int, seed: int, cache: str | Pa
     generator = Generator(users, items, rows, seed)
     name = generator.identity.replace(":", "-")[:26]
     directory = Path(cache).expanduser() / name
-    if _find_faults(directory, read_prepared(directory), generator):
-        with taking(directory, _WAIT_S):
-            # Another rank may have made it while this one waited.
-            record = read_prepared(directory)
-            if _find_faults(directory, record, generator):
-                _make(directory, record, generator)
+    make_once(
+        directory,
+        lambda found: _is_usable(directory, found, generator),
+        lambda found: _make(directory, found, generator),
+        _WAIT_S,
+    )
     return Generated(map_table(directory, generator.identity), generator)
 
 
-def _find_faults(directory: Path, record: Prepared | None, generator: Generator) -> list[str]:
-    """Why what is there cannot be used; empty: it can."""
+def _is_usable(directory: Path, record: Prepared | None, generator: Generator) -> bool:
     if record is None:
-        return ["there is none"]
-    if (record.family, record.name, record.version) != (_FAMILY, generator.identity, GENERATOR_VERSION):
-        return ["it is of something else"]
-    return check_made(directory, record)
+        return False
+    is_of_this = (record.family, record.name, record.version) == (_FAMILY, generator.identity, GENERATOR_VERSION)
+    return is_of_this and not check_made(directory, record)
 
 
 def _make(directory: Path, record: Prepared | None, generator: Generator) -> None:

@@ -1,6 +1,6 @@
 """Lists of candidates around recorded rows that something came of: that row's item, other rows of its user, and sampled items.
 
-    lists = draw_lists(side, rows, keys, negatives=127, recorded=63, num_items=1000)
+    lists = draw_lists(side, rows, keys, negatives=127, recorded=63)
     lists.items      (B, 128)    the positive at a place of its own
     lists.places     (B,)        which one it is
     lists.weights    (B, 128)    1 at the positive, what each recorded one counts for, 0 at sampled ones
@@ -51,7 +51,7 @@ def draw_lists(side: Side, rows: npt.NDArray[np.integer], keys_B: torch.Tensor, 
         known = items[:, 1 : 1 + recorded]
         known[is_there] = others[is_there]
         counted = np.maximum(is_there.sum(1), 1)
-        each = np.minimum(side.positives_share(users), negatives) / counted
+        each = np.minimum(side.negatives_per_positive(users), negatives) / counted
         weights[:, 1 : 1 + recorded] = is_there * each[:, None]
     places = (places_B * (negatives + 1)).astype(np.int64)
     for table_BC in (items, weights):
@@ -62,7 +62,7 @@ def draw_lists(side: Side, rows: npt.NDArray[np.integer], keys_B: torch.Tensor, 
 def mean_weight(side: Side, negatives: int) -> float:
     """Of a list of this side, on average over its positives: what the loss of its actions is divided by."""
     has_positives = np.flatnonzero(side.num_positives)
-    share = np.minimum(side.positives_share(has_positives), negatives)
+    share = np.minimum(side.negatives_per_positive(has_positives), negatives)
     return 1 + float(np.average(share, weights=side.num_positives[has_positives]))
 
 

@@ -2,7 +2,7 @@
 
     row = pack(users_BD, items_BD, items_B, log_q_B)        what a sample brings to the loss of the whole step
     in_batch_losses(rows, temperature)                      against the clicked items of the step's other samples
-    sampled_losses(users_BD, positives_BD, …)               against items that were drawn for the step
+    sampled_losses(users_BD, vectors_ND, …)                 against items that were drawn for the step
 
 A softmax over what happened to be there learns to avoid what is there often. Taking off each negative's score the logarithm of how often it
 was to be expected there (log-Q: the draws times its chance in each) makes the sum that of the whole catalogue. The clicked item is there for

@@ -1,6 +1,6 @@
 """Trained towers of another run, as the first stage before a ranker: which items of the whole catalogue are worth ranking.
 
-    retriever = Retriever(load_towers("runs/retrieval", config), table)
+    retriever = Retriever(load_towers(config, sizes), table)
     retriever.find(batch, 100)          (B, 100) items, best first
 
 The run must have been trained on the same rows and split: what it was trained on is then held out for neither.

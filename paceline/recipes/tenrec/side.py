@@ -41,8 +41,8 @@ class Side:
     num_negatives: UInts
     """(users,) without any action"""
 
-    def positives_share(self, users: npt.NDArray[np.integer]) -> npt.NDArray[np.float32]:
-        """(n,) of users with positives: their rows without any action, per positive one."""
+    def negatives_per_positive(self, users: npt.NDArray[np.integer]) -> npt.NDArray[np.float32]:
+        """(n,) of users with positives: their rows without any action over their positive ones."""
         share: npt.NDArray[np.float32] = self.num_negatives[users] / self.num_positives[users].astype(np.float32)
         return share
 

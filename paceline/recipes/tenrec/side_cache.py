@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from paceline.files import storage_errors
-from paceline.recipes.prepared import Making, Prepared, check_made, read_prepared, taking
+from paceline.recipes.prepared import Making, Prepared, check_made, make_once, read_prepared
 from paceline.recipes.tenrec.side import VERSION, Side, build_side
 from paceline.recipes.tenrec.source import digest_of
 from paceline.recipes.tenrec.split import VERSION as SPLIT_VERSION
@@ -31,15 +31,14 @@ def load_side(split: Split, name: str, actions: int, beside: str | Path | None) 
     scope = {"side": name, "actions": actions, "split_version": SPLIT_VERSION} | asdict(split.parameters)
     digest = digest_of({"table": split.table.identity, "version": VERSION} | scope)
     directory = Path(beside).expanduser() / f"side-{digest[:16]}"
-    record = read_prepared(directory)
-    if record is None and not os.access(directory.parent, os.W_OK):
+    if read_prepared(directory) is None and not os.access(directory.parent, os.W_OK):
         return build_side(split, name, actions)
-    if not _is_usable(directory, record, split, scope):
-        with taking(directory, _WAIT_S):
-            # Another rank may have made it while this one waited.
-            record = read_prepared(directory)
-            if not _is_usable(directory, record, split, scope):
-                _make(directory, record, build_side(split, name, actions), scope)
+    make_once(
+        directory,
+        lambda found: _is_usable(directory, found, split, scope),
+        lambda found: _make(directory, found, build_side(split, name, actions), scope),
+        _WAIT_S,
+    )
     columns = {column: map_column(directory, file_name(column, kind), kind) for column, kind in _COLUMNS.items()}
     return Side(split.table, split.rows(name), **columns)
 

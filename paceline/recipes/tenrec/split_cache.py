@@ -13,7 +13,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from paceline.files import storage_errors
-from paceline.recipes.prepared import Making, Prepared, check_made, read_prepared, taking
+from paceline.recipes.prepared import Making, Prepared, check_made, make_once, read_prepared
 from paceline.recipes.tenrec.source import digest_of
 from paceline.recipes.tenrec.split import SIDES, VERSION, Parameters, Split, split_table
 from paceline.recipes.tenrec.stored import map_column, write_column
@@ -30,27 +30,24 @@ def load_split(table: Table, parameters: Parameters, beside: str | Path | None) 
         return split_table(table, parameters)
     scope = {"table": table.identity, "version": VERSION} | asdict(parameters)
     directory = Path(beside).expanduser() / f"split-{digest_of(scope)[:16]}"
-    record = read_prepared(directory)
-    if record is None and not os.access(directory.parent, os.W_OK):
+    if read_prepared(directory) is None and not os.access(directory.parent, os.W_OK):
         return split_table(table, parameters)
-    if _find_faults(directory, record, table, parameters):
-        with taking(directory, _WAIT_S):
-            # Another rank may have made it while this one waited.
-            record = read_prepared(directory)
-            if _find_faults(directory, record, table, parameters):
-                _make(directory, record, table, parameters)
+    make_once(
+        directory,
+        lambda found: _is_usable(directory, found, table, parameters),
+        lambda found: _make(directory, found, table, parameters),
+        _WAIT_S,
+    )
     train, validation, test = (map_column(directory, f"{side}.u4", _KIND) for side in SIDES)
     return Split(table, parameters, train, validation, test)
 
 
-def _find_faults(directory: Path, record: Prepared | None, table: Table, parameters: Parameters) -> list[str]:
-    """Why what is there cannot be used; empty: it can."""
+def _is_usable(directory: Path, record: Prepared | None, table: Table, parameters: Parameters) -> bool:
     if record is None:
-        return ["there is none"]
+        return False
     said = (record.family, record.version, dict(record.inputs), dict(record.parameters))
-    if said != (_FAMILY, VERSION, {"table": table.identity}, asdict(parameters)):
-        return ["it is of something else"]
-    return check_made(directory, record)
+    is_of_this = said == (_FAMILY, VERSION, {"table": table.identity}, asdict(parameters))
+    return is_of_this and not check_made(directory, record)
 
 
 def _make(directory: Path, record: Prepared | None, table: Table, parameters: Parameters) -> None:

@@ -52,7 +52,7 @@ def _score(users_BD: Tensor, items_ND: Tensor) -> Iterator[tuple[int, Tensor]]:
 
 def _order(scores_BN: Tensor, first: int) -> Tensor:
     """Keys of int64 that compare as (score, then the lower position) do: the bits of a float sort like integers but for the sign."""
-    bits_BN = scores_BN.float().contiguous().view(torch.int32).long()
+    bits_BN = (scores_BN.float().contiguous() + 0.0).view(torch.int32).long()  # + 0: minus zero is zero
     rising_BN = torch.where(bits_BN < 0, bits_BN ^ 0x7FFFFFFF, bits_BN)
     positions_N = torch.arange(first, first + scores_BN.shape[1], device=scores_BN.device)
     return (rising_BN << 32) | (0xFFFFFFFF - positions_N)

@@ -31,7 +31,7 @@ class ClickSamples(SampleSet):
     def __init__(self, side: Side, clicks: Ints, loss: Loss) -> None:
         self._side = side
         self._num_drawn = loss.num_sampled if loss.negatives == "sampled" else 0
-        # What is never clicked is never a clicked item of the batch, but it may be drawn: one click more for all.
+        # What is never clicked is never a clicked item of the batch, but it may be drawn: as if it were clicked once.
         weights = np.maximum(clicks[1:], 1) ** (loss.popularity_power if self._num_drawn else 1.0)
         shares = weights / weights.sum()
         self._bounds = np.cumsum(shares)

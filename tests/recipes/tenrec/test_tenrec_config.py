@@ -20,6 +20,8 @@ HERE = Facts(world_size=1, num_gpus=0)
         ("tenrec", ["model.feed_forward=100"], "model.feed_forward=100 is no multiple of 16"),
         ("tenrec", ["evaluate.top_k=[5,5]"], "names a cut-off twice"),
         ("tenrec", ["evaluate.retrieval=runs/none", "evaluate.retrieved=9"], "cannot fill evaluate.top_k=[10]"),
+        ("tenrec", ["data.recorded=0"], "is less than one row"),
+        ("tenrec", ["data.negatives=1", "data.recorded=0.5"], "is less than one row"),
         ("tenrec-retrieval", ["train.global_batch=1"], "leaves nothing to tell a clicked item from"),
     ],
 )

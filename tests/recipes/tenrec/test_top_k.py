@@ -28,6 +28,11 @@ def test_as_a_plain_sort(monkeypatch: pytest.MonkeyPatch, max_scores: int, k: in
     assert np.array_equal(values.numpy(), np.take_along_axis(scores, expected, 1))
 
 
+def test_minus_zero_is_zero() -> None:
+    positions, _ = find_best(torch.tensor([[1.0]]), torch.tensor([[-0.0], [0.0], [-0.0]]), 3)
+    assert positions.tolist() == [[0, 1, 2]]
+
+
 @pytest.mark.parametrize("max_scores", [1, 50, 2**27])
 def test_ranks_count_ties_against_the_answer(monkeypatch: pytest.MonkeyPatch, max_scores: int) -> None:
     monkeypatch.setattr(top_k, "MAX_SCORES", max_scores)
