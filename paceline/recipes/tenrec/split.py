@@ -79,7 +79,9 @@ def split_table(table: Table, parameters: Parameters) -> Split:
 
 
 def _sides_by_user(table: Table, parameters: Parameters) -> UInt8s:
-    draws = _mix(table.users.name.astype(np.uint64) + np.uint64(parameters.seed) * np.uint64(0x9E3779B97F4A7C15))
+    # Modulo 2^64 like the arrays, which wrap around silently; a numpy scalar would warn.
+    shift = np.uint64(parameters.seed * 0x9E3779B97F4A7C15 % 2**64)
+    draws = _mix(table.users.name.astype(np.uint64) + shift)
     held = (parameters.test_share, parameters.test_share + parameters.validation_share)
     side = 2 - np.searchsorted(held, draws / 2.0**64, side="right").astype(np.uint8)
     return side[table.user]

@@ -17,7 +17,9 @@ from paceline.files import Lock
 from paceline.recipes.prepared import RECORD
 from paceline.recipes.tenrec import csv_input, stored
 from paceline.recipes.tenrec.columns import ACTIONS, COLUMNS, HISTORY_COLUMNS
+from paceline.recipes.tenrec.data_config import Data
 from paceline.recipes.tenrec.generate import Generator, generate
+from paceline.recipes.tenrec.opening import open_data
 from paceline.recipes.tenrec.prepare import Preparation, prepare
 from paceline.recipes.tenrec.request import Request
 from paceline.recipes.tenrec.stored import open_table
@@ -430,3 +432,10 @@ def test_memory_does_not_grow_with_rows(tmp_path: Path) -> None:
         peaks.append(int(done.stdout) // 1024)
     # In memory the columns alone would take 120 MiB more.
     assert peaks[1] - peaks[0] < 40, peaks
+
+
+def test_rows_of_one_item_leave_nothing_to_learn(tmp_path: Path) -> None:
+    rows = [row | dict.fromkeys(("item_id", *HISTORY_COLUMNS), 7) for row in draw_rows(200)]
+    run(write_csv(tmp_path / "a.csv", rows), tmp_path / "out")
+    with pytest.raises(DataError, match="all rows are of one item"):
+        open_data(Data(path=str(tmp_path / "out")))

@@ -53,6 +53,11 @@ def test_by_user_nobody_is_on_two_sides_and_others_do_not_matter(table: Table) -
     assert set(table.user[other.test].tolist()) != users[2]
 
 
+def test_any_seed_that_can_be_given_holds_out_users_of_its_own(table: Table) -> None:
+    held = {tuple(split_table(table, Parameters("user", seed=seed)).test.tolist()) for seed in (0, 5, 2**63 - 1)}
+    assert len(held) == 3
+
+
 def test_by_row_each_user_is_trained_on_before_it_is_tested(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("paceline.recipes.tenrec.split._PIECE", 1000)
     split = split_table(table, Parameters("row", validation_share=0.2, test_share=0.1, max_users=250))
