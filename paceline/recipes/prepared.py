@@ -124,15 +124,15 @@ def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
 class Making:
     """The files of a data set while they are written, several at once; none is in its place before all are whole.
 
-    What stands there and is not `record`'s is refused, never replaced.
+    What stands there and is not `record`'s is refused, never replaced; but with `is_cache`, where nothing else ever stands.
 
         with Making(directory, record) as making:
             making.write("a.bin", block)
             prepared = making.finish(family=…, …)
     """
 
-    def __init__(self, directory: Path, record: Prepared | None) -> None:
-        self._directory, self._record = directory, record
+    def __init__(self, directory: Path, record: Prepared | None, *, is_cache: bool = False) -> None:
+        self._directory, self._record, self._is_cache = directory, record, is_cache
         self._open: dict[str, _Part] = {}
 
     def __enter__(self) -> Making:
@@ -168,7 +168,7 @@ class Making:
             made[name] = Made(part.size, part.digest.hexdigest())
         prepared = Prepared(**described, files=made)
         for name, entry in made.items():
-            if self._record is None or name not in self._record.files:
+            if not self._is_cache and (self._record is None or name not in self._record.files):
                 _check_free(self._directory / name, entry)
         for name in made:
             os.replace(_part_of(self._directory / name), self._directory / name)

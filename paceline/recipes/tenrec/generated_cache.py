@@ -41,7 +41,7 @@ def _find_faults(directory: Path, record: Prepared | None, generator: Generator)
 
 
 def _make(directory: Path, record: Prepared | None, generator: Generator) -> None:
-    with storage_errors(directory), Making(directory, record) as making:
+    with storage_errors(directory), Making(directory, record, is_cache=True) as making:
         writer = TableWriter(making)
         for block in generator.blocks():
             writer.add(block.user, block.item, block.actions, block.watching, block.history)

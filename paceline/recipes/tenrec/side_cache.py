@@ -52,7 +52,7 @@ def _is_usable(directory: Path, record: Prepared | None, split: Split, scope: di
 
 
 def _make(directory: Path, record: Prepared | None, side: Side, scope: dict[str, Any]) -> None:
-    with storage_errors(directory), Making(directory, record) as making:
+    with storage_errors(directory), Making(directory, record, is_cache=True) as making:
         for column, kind in _COLUMNS.items():
             making.add(file_name(column, kind))
             write_column(making, file_name(column, kind), getattr(side, column), kind)

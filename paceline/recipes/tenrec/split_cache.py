@@ -55,7 +55,7 @@ def _find_faults(directory: Path, record: Prepared | None, table: Table, paramet
 
 def _make(directory: Path, record: Prepared | None, table: Table, parameters: Parameters) -> None:
     split = split_table(table, parameters)
-    with storage_errors(directory), Making(directory, record) as making:
+    with storage_errors(directory), Making(directory, record, is_cache=True) as making:
         for side in SIDES:
             making.add(f"{side}.u4")
             write_column(making, f"{side}.u4", split.rows(side), _KIND)

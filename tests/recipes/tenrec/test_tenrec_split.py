@@ -128,24 +128,24 @@ def test_each_parameter_and_each_table_has_its_own(table: Table, tmp_path: Path)
     assert len(kept(tmp_path)) == 7
 
 
-@pytest.mark.parametrize("damage", ["bit", "missing", "version", "parameters", "table", "record"])
+@pytest.mark.parametrize("damage", ["bit", "missing", "version", "parameters", "table", "record", "both"])
 def test_a_damaged_one_or_one_of_something_else_is_made_again(table: Table, tmp_path: Path, damage: str) -> None:
     parameters = Parameters("row")
     load_split(table, parameters, tmp_path)
     (directory,) = kept(tmp_path)
     file, record = directory / "test.u4", directory / RECORD
     whole = file.read_bytes()
-    if damage == "bit":
+    if damage in ("bit", "both"):
         file.write_bytes(bytes([whole[0] ^ 128]) + whole[1:])
-    elif damage == "missing":
+    if damage == "missing":
         file.unlink()
-    else:
+    elif damage != "bit":
         said = json.loads(record.read_text())
         del said["seal"]
         said["version"] -= damage == "version"
         said["parameters"] |= {"max_users": 5} if damage == "parameters" else {}
         said["inputs"] |= {"table": "other"} if damage == "table" else {}
-        record.write_text("{" if damage == "record" else json.dumps(said))
+        record.write_text("{" if damage in ("record", "both") else json.dumps(said))
     found = load_split(table, parameters, tmp_path)
     assert file.read_bytes() == whole
     assert np.array_equal(found.test, split_table(table, parameters).test)
