@@ -290,7 +290,9 @@ def test_a_directory_that_is_none_is_refused(tmp_path: Path) -> None:
     for path, says in (("nowhere", "does not exist"), ("file", "a file was given"), (".", "no prepared directory")):
         with pytest.raises(DataError, match=says) as caught:
             open_table(tmp_path / path)
+        option = "input" if path == "file" else "output"
         assert "paceline prepare tenrec" in caught.value.problems[0].do
+        assert f"--{option} {tmp_path / path}" in caught.value.problems[0].do
 
 
 def test_other_rows_are_never_written_over_a_directory(tmp_path: Path) -> None:
