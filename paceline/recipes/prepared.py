@@ -80,9 +80,9 @@ def check_made(directory: Path, prepared: Prepared) -> list[str]:
 
 
 @contextlib.contextmanager
-def taking(directory: Path, wait_s: float = 0.0) -> Iterator[None]:
+def taking(directory: Path, wait_s: float = 0.0, option: str = "--out DIR") -> Iterator[None]:
     """Makes the directory, and keeps other preparations out of it; those that are in it may end within `wait_s`."""
-    with storage_errors(directory):
+    with storage_errors(directory, option):
         directory.mkdir(parents=True, exist_ok=True)
         lock = Lock(directory / _LOCK)
         if not lock.acquire_within(wait_s):

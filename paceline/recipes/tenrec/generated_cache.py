@@ -13,6 +13,8 @@ from paceline.recipes.tenrec.source import GENERATOR_VERSION
 from paceline.recipes.tenrec.stored import TableWriter, map_table
 
 _FAMILY = "tenrec-generated"
+_OPTION = "data.cache=DIR"
+"""what chooses the place"""
 _WAIT_S = 3600.0
 """for another rank that makes the same ones"""
 
@@ -23,7 +25,7 @@ def load_generated(users: int, items: int, rows: int, seed: int, cache: str | Pa
     name = generator.identity.replace(":", "-")[:26]
     directory = Path(cache).expanduser() / name
     if _find_faults(directory, read_prepared(directory), generator):
-        with taking(directory, _WAIT_S):
+        with taking(directory, _WAIT_S, _OPTION):
             # Another rank may have made it while this one waited.
             record = read_prepared(directory)
             if _find_faults(directory, record, generator):
@@ -41,7 +43,7 @@ def _find_faults(directory: Path, record: Prepared | None, generator: Generator)
 
 
 def _make(directory: Path, record: Prepared | None, generator: Generator) -> None:
-    with storage_errors(directory), Making(directory, record, is_cache=True) as making:
+    with storage_errors(directory, _OPTION), Making(directory, record, is_cache=True) as making:
         writer = TableWriter(making)
         for block in generator.blocks():
             writer.add(block.user, block.item, block.actions, block.watching, block.history)

@@ -20,6 +20,8 @@ from paceline.recipes.tenrec.stored import map_column, write_column
 from paceline.recipes.tenrec.table import Table
 
 _FAMILY, _KIND = "tenrec-split", "<u4"
+_OPTION = "data.path=DIR or data.cache=DIR"
+"""what chooses the place"""
 _WAIT_S = 600.0
 """for another rank that makes the same one"""
 
@@ -34,7 +36,7 @@ def load_split(table: Table, parameters: Parameters, beside: str | Path | None) 
     if record is None and not os.access(directory.parent, os.W_OK):
         return split_table(table, parameters)
     if _find_faults(directory, record, table, parameters):
-        with taking(directory, _WAIT_S):
+        with taking(directory, _WAIT_S, _OPTION):
             # Another rank may have made it while this one waited.
             record = read_prepared(directory)
             if _find_faults(directory, record, table, parameters):
@@ -55,7 +57,7 @@ def _find_faults(directory: Path, record: Prepared | None, table: Table, paramet
 
 def _make(directory: Path, record: Prepared | None, table: Table, parameters: Parameters) -> None:
     split = split_table(table, parameters)
-    with storage_errors(directory), Making(directory, record, is_cache=True) as making:
+    with storage_errors(directory, _OPTION), Making(directory, record, is_cache=True) as making:
         for side in SIDES:
             making.add(f"{side}.u4")
             write_column(making, f"{side}.u4", split.rows(side), _KIND)
