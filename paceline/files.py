@@ -28,31 +28,31 @@ _FULL_WAIT_S = 1.0
 _FORBIDDEN = {errno.EACCES, errno.EPERM, errno.EROFS}
 
 
-def storage_error(error: OSError, path: str | Path) -> PacelineError:
-    """The typed error for a failed write below `path`."""
+def storage_error(error: OSError, path: str | Path, option: str = "--out DIR") -> PacelineError:
+    """The typed error for a failed write below `path`, which `option` chooses."""
     where = str(error.filename or path)
     if error.errno in _FULL:
-        return StorageError("the disk is full", where, "free some space, or choose another place with --out DIR")
+        return StorageError("the disk is full", where, f"free some space, or choose another place with {option}")
     if error.errno in _FORBIDDEN:
         return UsageError(
-            f"cannot write there ({os.strerror(error.errno or 0)})", where, "choose a writable place with --out DIR"
+            f"cannot write there ({os.strerror(error.errno or 0)})", where, f"choose a writable place with {option}"
         )
     if error.errno == errno.ENAMETOOLONG:
-        return UsageError("the name is too long", where, "choose a shorter one with --out DIR")
+        return UsageError("the name is too long", where, f"choose a shorter one with {option}")
     if error.errno in {errno.ENOTDIR, errno.EEXIST}:
-        return UsageError("a file stands where a directory is needed", where, "choose another place with --out DIR")
+        return UsageError("a file stands where a directory is needed", where, f"choose another place with {option}")
     return StorageError(
-        f"cannot write ({error.strerror or error})", where, "check the disk, or choose another --out DIR"
+        f"cannot write ({error.strerror or error})", where, f"check the disk, or choose another {option}"
     )
 
 
 @contextlib.contextmanager
-def storage_errors(path: str | Path) -> Iterator[None]:
+def storage_errors(path: str | Path, option: str = "--out DIR") -> Iterator[None]:
     """Turns an OSError raised inside into the typed error for `path`."""
     try:
         yield
     except OSError as error:
-        raise storage_error(error, path) from error
+        raise storage_error(error, path, option) from error
 
 
 def write_text(path: str | Path, text: str) -> None:

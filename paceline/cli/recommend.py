@@ -97,7 +97,7 @@ def _pipeline(
     said |= {"block": _words(block, "--block") if block is not None else None}
     if block_category is not None:
         words = _words(block_category, "--block-category")
-        if not all(word.isdecimal() and word.isascii() for word in words):
+        if not all(word.isdecimal() and word.isascii() and len(word) < 20 for word in words):
             what = f"--block-category {block_category} is not a list of categories"
             raise UsageError(what, "command line", "give their numbers: --block-category 3,17")
         said["block_category"] = [int(word) for word in words]

@@ -80,9 +80,9 @@ def check_made(directory: Path, prepared: Prepared) -> list[str]:
 
 
 @contextlib.contextmanager
-def taking(directory: Path, wait_s: float = 0.0) -> Iterator[None]:
+def taking(directory: Path, wait_s: float = 0.0, option: str = "--out DIR") -> Iterator[None]:
     """Makes the directory, and keeps other preparations out of it; those that are in it may end within `wait_s`."""
-    with storage_errors(directory):
+    with storage_errors(directory, option):
         directory.mkdir(parents=True, exist_ok=True)
         lock = Lock(directory / _LOCK)
         if not lock.acquire_within(wait_s):
@@ -98,11 +98,15 @@ def make_once(
     is_usable: Callable[[Prepared | None], bool],
     make: Callable[[Prepared | None], None],
     wait_s: float,
+    option: str,
 ) -> None:
-    """Has what several processes ask for at a time made by one of them; the others wait. Both are given the record that is there."""
+    """Has what several processes ask for at a time made by one of them; the others wait. Both are given the record that is there.
+
+    `option` is how somebody chooses another place.
+    """
     if is_usable(read_prepared(directory)):
         return
-    with taking(directory, wait_s):
+    with taking(directory, wait_s, option):
         # Another process may have made it while this one waited.
         record = read_prepared(directory)
         if not is_usable(record):
@@ -140,15 +144,15 @@ def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
 class Making:
     """The files of a data set while they are written, several at once; none is in its place before all are whole.
 
-    What stands there and is not `record`'s is refused, never replaced.
+    What stands there and is not `record`'s is refused, never replaced; but with `is_cache`, where nothing else ever stands.
 
         with Making(directory, record) as making:
             making.write("a.bin", block)
             prepared = making.finish(family=…, …)
     """
 
-    def __init__(self, directory: Path, record: Prepared | None) -> None:
-        self._directory, self._record = directory, record
+    def __init__(self, directory: Path, record: Prepared | None, *, is_cache: bool = False) -> None:
+        self._directory, self._record, self._is_cache = directory, record, is_cache
         self._open: dict[str, _Part] = {}
 
     def __enter__(self) -> Making:
@@ -184,7 +188,7 @@ class Making:
             made[name] = Made(part.size, part.digest.hexdigest())
         prepared = Prepared(**described, files=made)
         for name, entry in made.items():
-            if self._record is None or name not in self._record.files:
+            if not self._is_cache and (self._record is None or name not in self._record.files):
                 _check_free(self._directory / name, entry)
         for name in made:
             os.replace(_part_of(self._directory / name), self._directory / name)

@@ -86,10 +86,21 @@ def by_rank(count: int) -> Floats:
 
 
 def join(parts: Sequence[Candidates]) -> Candidates:
-    """The rows of all, in this order; columns that not all of them have are left out."""
+    """The rows of all, in this order; columns that not all of them have are left out, narrower ones filled up with 0."""
     if not parts:
         return Candidates.build(())
     if len(parts) == 1:
         return parts[0]
     names = [name for name in parts[0].columns if all(name in part.columns for part in parts)]
-    return Candidates({name: np.concatenate([part.columns[name] for part in parts]) for name in names})
+    stacked = {name: _stack([part.columns[name] for part in parts]) for name in names}
+    return Candidates({name: column for name, column in stacked.items() if column is not None})
+
+
+def _stack(columns: Sequence[Array]) -> Array | None:
+    """None where they have nothing in common but the name: single numbers, and rows of them."""
+    if len({column.shape[1:] for column in columns}) == 1:
+        return np.concatenate(columns)
+    if any(column.ndim != 2 for column in columns):
+        return None
+    widest = max(column.shape[1] for column in columns)
+    return np.concatenate([np.pad(column, ((0, 0), (0, widest - column.shape[1]))) for column in columns])

@@ -19,11 +19,11 @@ _kept = threading.local()
 
 
 def is_member(values: NDArray[Any], members: NDArray[Any]) -> NDArray[np.bool_]:
-    """Whole numbers, none below zero; of any shape."""
+    """Whole numbers of any shape; where some lie below zero (-1 for whom nobody knows), they are sorted instead."""
     if not values.size or not members.size:
         return np.zeros(values.shape, np.bool_)
     most = max(int(values.max()), int(members.max()))
-    if most >= _MOST_MARKS:
+    if most >= _MOST_MARKS or min(int(values.min()), int(members.min())) < 0:
         return np.isin(values, members)
     marks = _marks(most + 1)
     try:

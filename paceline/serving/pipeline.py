@@ -112,7 +112,7 @@ class Pipeline:
     def _fetch(self, request: _Request) -> Candidates:
         query = request.query
         parts = []
-        found = self._attempts.run_all("source", self.stages.sources, lambda source: source.fetch(query))
+        found = self._attempts.run_all("source", self.stages.sources, lambda source: _checked_part(source.fetch(query)))
         for number, (_, part, report) in enumerate(found):
             request.note(report, len(part) if part is not None else 0)
             if part is not None:
@@ -196,6 +196,12 @@ class Pipeline:
         except StuckError as error:
             for effect in effects:
                 answer.effects.add(StageReport("side effect", effect.name, "failed", 0.0, note=describe(error)))
+
+
+def _checked_part(part: Candidates) -> Candidates:
+    if not isinstance(part, Candidates):
+        raise TypeError(f"{type(part).__name__} is not Candidates")
+    return part.having(**_checked({"score": part.score}, len(part)))
 
 
 def _checked(columns: Columns, count: int) -> Columns:

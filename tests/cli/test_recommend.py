@@ -159,6 +159,7 @@ def test_stages_are_explained(
     [
         (["--block", "1,,2"], "without a name"),
         (["--block-category", "3,x"], "not a list of categories"),
+        (["--block-category", "9" * 5000], "not a list of categories"),
         (["--candidates", "0"], "--candidates"),
     ],
 )

@@ -24,6 +24,13 @@ def test_joined_are_the_columns_that_all_have() -> None:
     assert len(join([])) == 0
 
 
+def test_joined_rows_of_words_are_filled_up() -> None:
+    first, second = Candidates.build([1], words=[[4]], age_s=[3]), Candidates.build([2], words=[[5, 6]], age_s=[[7]])
+    both = join([first, second])
+    assert both.columns["words"].tolist() == [[4, 0], [5, 6]]
+    assert both.get("age_s") is None
+
+
 @pytest.mark.parametrize("items", [[-1], [1 << 32], [[1, 2]]])
 def test_items_are_numbers_of_the_data(items: list) -> None:
     with pytest.raises(ValueError, match="from 0 to below"):

@@ -184,6 +184,10 @@ def test_where_a_strict_filter_is_lost_nothing_is_shown(status: str, hang: Any) 
         ("candidate_hydrators", lambda query, found: {"category": np.ones(1)}, "1 rows for 3"),
         ("query_hydrators", lambda query: {"histroy": 1}, "histroy"),
         ("sources", lambda query: Candidates.build([-1]), "from 0"),
+        ("sources", lambda query: [7, 8], "list is not Candidates"),
+        ("sources", lambda query: None, "NoneType is not Candidates"),
+        ("sources", lambda query: Candidates.build([7], [np.nan]), "finite"),
+        ("sources", lambda query: Candidates.build([7], [[1.0, 2.0]]), "one finite number"),
     ],
 )
 def test_what_makes_no_sense_is_a_failure(kind: str, wrong: Callable[..., Any], says: str) -> None:

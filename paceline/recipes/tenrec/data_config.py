@@ -17,14 +17,15 @@ class Data(sections.Data):
     path: str | None = key(
         None, "Directory that `paceline prepare tenrec` wrote; null: generated rows of the same schema.", min_length=1
     )
-    users: int = key(3000, "Generated data: users.", IDENTITY, ge=10)
-    items: int = key(1000, "Generated data: items.", IDENTITY, ge=50)
-    rows: int = key(160_000, "Generated data: impressions.", IDENTITY, ge=100)
+    users: int = key(3000, "Generated data: users.", IDENTITY, ge=10, lt=2**31)
+    items: int = key(1000, "Generated data: items.", IDENTITY, ge=50, lt=2**31)
+    rows: int = key(160_000, "Generated data: impressions.", IDENTITY, ge=100, lt=2**31)
     seed: int = key(
         0,
         "Generated data and the split: their seed, apart from run.seed, so that several seeds train on the same.",
         IDENTITY,
         ge=0,
+        lt=2**63,
     )
     cache: str = key(
         "data/tenrec-generated",

@@ -13,6 +13,8 @@ from paceline.recipes.tenrec.source import GENERATOR_VERSION
 from paceline.recipes.tenrec.stored import TableWriter, map_table
 
 _FAMILY = "tenrec-generated"
+_OPTION = "data.cache=DIR"
+"""what chooses the place"""
 _WAIT_S = 3600.0
 """for another rank that makes the same ones"""
 
@@ -27,6 +29,7 @@ def load_generated(users: int, items: int, rows: int, seed: int, cache: str | Pa
         lambda found: _is_usable(directory, found, generator),
         lambda found: _make(directory, found, generator),
         _WAIT_S,
+        _OPTION,
     )
     return Generated(map_table(directory, generator.identity), generator)
 
@@ -39,7 +42,7 @@ def _is_usable(directory: Path, record: Prepared | None, generator: Generator) -
 
 
 def _make(directory: Path, record: Prepared | None, generator: Generator) -> None:
-    with storage_errors(directory), Making(directory, record) as making:
+    with storage_errors(directory, _OPTION), Making(directory, record, is_cache=True) as making:
         writer = TableWriter(making)
         for block in generator.blocks():
             writer.add(block.user, block.item, block.actions, block.watching, block.history)

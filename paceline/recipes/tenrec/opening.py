@@ -67,6 +67,9 @@ def open_data(data: Data) -> Opened:
         made = load_generated(data.users, data.items, data.rows, data.seed, cache=data.cache)
         beside = Path(data.cache).expanduser()
         split, truth = load_split(made.table, parameters, beside), made.generator
+    if split.table.num_items < 2:
+        what = "all rows are of one item: there is nothing to tell it from"
+        raise DataError(what, f"data.path={data.path}", "give rows of more items")
     return Opened(split, measure_sizes(split.table), beside, truth)
 
 

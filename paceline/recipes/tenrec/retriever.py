@@ -1,6 +1,6 @@
 """Trained towers of another run, as the first stage before a ranker: which items of the whole catalogue are worth ranking.
 
-    retriever = Retriever(load_towers(config, sizes), table)
+    retriever = Retriever(lambda: load_towers(config, sizes), table)
     retriever.find(batch, 100)          (B, 100) items, best first
 
 The run must have been trained on the same rows and split: what it was trained on is then held out for neither.
@@ -8,6 +8,8 @@ The run must have been trained on the same rows and split: what it was trained o
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from pathlib import Path
 
 import torch
@@ -28,7 +30,9 @@ from paceline.telemetry.exports import CONFIG, RECORD
 from paceline.telemetry.layout import RunLayout
 
 _KEY = "evaluate.retrieval"
-_DO = "name a run directory or an export of towers: paceline train tenrec-retrieval --out RUN"
+_DO = (
+    "name a run directory or an export of towers (served: with --retrieval): paceline train tenrec-retrieval --out RUN"
+)
 
 
 def load_towers(config: TenrecConfig, sizes: Sizes) -> Towers:
@@ -38,7 +42,8 @@ def load_towers(config: TenrecConfig, sizes: Sizes) -> Towers:
     is_export = (root / RECORD).exists()
     file = root / CONFIG if is_export else RunLayout(root).config
     if not file.is_file():
-        raise UsageError("there is no trained run here", f"{_KEY}={root}", _DO)
+        seen_from = "" if root.is_absolute() else f" (seen from {Path.cwd()})"
+        raise UsageError(f"there is no trained run here{seen_from}", f"{_KEY}={root}", _DO)
     trained = load_job(str(file)).config
     if not isinstance(trained, TenrecConfig) or trained.model.kind != "towers":
         kind = trained.model.kind if isinstance(trained, TenrecConfig) else trained.recipe
@@ -67,15 +72,20 @@ def _check_same_data(config: TenrecConfig, trained: TenrecConfig, root: Path) ->
 class Retriever:
     """The towers with the vectors of the whole catalogue, on the device where they were asked last."""
 
-    def __init__(self, towers: Towers, table: Table) -> None:
-        self._towers = towers
+    def __init__(self, load: Callable[[], Towers], table: Table) -> None:
+        self._load = load
         self._catalogue = Catalogue(table)
         self._vectors_ND: Tensor | None = None
+
+    @functools.cached_property
+    def towers(self) -> Towers:
+        """Not before they are asked for: a ranker can be exported, moved and served without the run that it was evaluated with."""
+        return self._load()
 
     def find(self, batch: Tensors, count: int) -> Tensor:
         device = batch["history"].device
         # In fp32 whatever the ranker's precision: what is found does not depend on that.
         with torch.autocast(device.type, enabled=False):
             if self._vectors_ND is None or self._vectors_ND.device != device:
-                self._vectors_ND = self._catalogue.embed(self._towers.to(device))
-            return self._catalogue.find(self._towers.embed_users(batch), self._vectors_ND, count)
+                self._vectors_ND = self._catalogue.embed(self.towers.to(device))
+            return self._catalogue.find(self.towers.embed_users(batch), self._vectors_ND, count)

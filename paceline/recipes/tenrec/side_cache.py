@@ -20,6 +20,8 @@ from paceline.recipes.tenrec.stored import file_name, map_column, write_column
 
 _FAMILY = "tenrec-side"
 _COLUMNS = {"positives": "<u4", "begins": "<i8", "lengths": "<u4", "num_positives": "<u4", "num_negatives": "<u4"}
+_OPTION = "data.path=DIR or data.cache=DIR"
+"""what chooses the place"""
 _WAIT_S = 600.0
 """for another rank that makes the same one"""
 
@@ -38,6 +40,7 @@ def load_side(split: Split, name: str, actions: int, beside: str | Path | None) 
         lambda found: _is_usable(directory, found, split, scope),
         lambda found: _make(directory, found, build_side(split, name, actions), scope),
         _WAIT_S,
+        _OPTION,
     )
     columns = {column: map_column(directory, file_name(column, kind), kind) for column, kind in _COLUMNS.items()}
     return Side(split.table, split.rows(name), **columns)
@@ -51,7 +54,7 @@ def _is_usable(directory: Path, record: Prepared | None, split: Split, scope: di
 
 
 def _make(directory: Path, record: Prepared | None, side: Side, scope: dict[str, Any]) -> None:
-    with storage_errors(directory), Making(directory, record) as making:
+    with storage_errors(directory, _OPTION), Making(directory, record, is_cache=True) as making:
         for column, kind in _COLUMNS.items():
             making.add(file_name(column, kind))
             write_column(making, file_name(column, kind), getattr(side, column), kind)

@@ -43,7 +43,10 @@ def find_table(path: str | Path, max_users: int | None = None) -> Prepared:
     where = f"data.path={path}"
     prepared = read_prepared(directory)
     if prepared is None:
-        raise DataError(_why_not(directory), where, f"type: {_AGAIN} {path}")
+        type_this = (
+            f"paceline prepare tenrec --input {path} --output DIR" if directory.is_file() else f"{_AGAIN} {path}"
+        )
+        raise DataError(_why_not(directory), where, f"type: {type_this}")
     if (prepared.family, prepared.name) != (FAMILY, NAME):
         what = f"this directory holds {prepared.family} {prepared.name}, and not rows of the Tenrec schema"
         raise DataError(what, where, "give what `paceline prepare tenrec` wrote")

@@ -20,6 +20,8 @@ from paceline.recipes.tenrec.stored import map_column, write_column
 from paceline.recipes.tenrec.table import Table
 
 _FAMILY, _KIND = "tenrec-split", "<u4"
+_OPTION = "data.path=DIR or data.cache=DIR"
+"""what chooses the place"""
 _WAIT_S = 600.0
 """for another rank that makes the same one"""
 
@@ -37,6 +39,7 @@ def load_split(table: Table, parameters: Parameters, beside: str | Path | None) 
         lambda found: _is_usable(directory, found, table, parameters),
         lambda found: _make(directory, found, table, parameters),
         _WAIT_S,
+        _OPTION,
     )
     train, validation, test = (map_column(directory, f"{side}.u4", _KIND) for side in SIDES)
     return Split(table, parameters, train, validation, test)
@@ -52,7 +55,7 @@ def _is_usable(directory: Path, record: Prepared | None, table: Table, parameter
 
 def _make(directory: Path, record: Prepared | None, table: Table, parameters: Parameters) -> None:
     split = split_table(table, parameters)
-    with storage_errors(directory), Making(directory, record) as making:
+    with storage_errors(directory, _OPTION), Making(directory, record, is_cache=True) as making:
         for side in SIDES:
             making.add(f"{side}.u4")
             write_column(making, f"{side}.u4", split.rows(side), _KIND)

@@ -53,11 +53,12 @@ class RankerWorkload(Workload):
             *(f"calibration_{action}" for action in ACTIONS),
             *list_metric_names(config.evaluate.top_k),
         )
+        self._retriever: Retriever | None = None
         self._stages: TwoStage | None = None
         if config.evaluate.retrieval is not None:
-            retriever = Retriever(load_towers(config, self._opened.sizes), self._opened.table)
+            self._retriever = Retriever(lambda: load_towers(config, self._opened.sizes), self._opened.table)
             retrieved, top = config.evaluate.retrieved, config.evaluate.top_k[0]
-            self._stages = TwoStage(self._opened, retriever, retrieved, top)
+            self._stages = TwoStage(self._opened, self._retriever, retrieved, top)
             self.metric_names = [*self.metric_names, *self._stages.metric_names]
 
     @property
@@ -69,6 +70,8 @@ class RankerWorkload(Workload):
         return Ranker(self._opened.sizes, self._config.model)
 
     def train_set(self) -> ListSamples:
+        if self._retriever is not None:
+            _ = self._retriever.towers  # missing ones are said before the first step, not at the first evaluation
         return self._train
 
     def evaluation_set(self, split: str) -> EvaluationSamples:

@@ -59,8 +59,7 @@ def recommend(trained: Trained, wishes: Wishes) -> tuple[Recommendation, dict[st
 
 def _build_query(stock: Stock, wishes: Wishes) -> Query:
     blocked = np.array([stock.find_item(name, "--block") for name in wishes.block], np.int64)
-    # Category 0 is none; the recorded number is one less.
-    categories = np.array([number + 1 for number in wishes.block_category], np.int64)
+    categories = np.array([stock.find_category(number) for number in wishes.block_category], np.int64)
     query = Query(top=wishes.top, blocked_items=blocked, blocked_categories=categories)
     if wishes.user is not None:
         return query.having(user=stock.find_user(wishes.user))

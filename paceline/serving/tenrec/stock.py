@@ -10,6 +10,7 @@ the training rows, as the models know it.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
@@ -24,6 +25,8 @@ from paceline.serving.query import Query
 from paceline.serving.stages import Columns
 
 Ints = NDArray[np.int64]
+
+_INTEGER = re.compile(r"\s*[+-]?\d{1,30}\s*")
 
 
 class Stock:
@@ -44,6 +47,16 @@ class Stock:
 
     def find_item(self, name: str, where: str) -> int:
         return self._items.find(name, where) + 1
+
+    def find_category(self, name: int) -> int:
+        """Category 0 is none; the recorded number is one less."""
+        if not (self.categories == name + 1).any():
+            some = ", ".join(str(known - 1) for known in np.unique(self.categories[self.categories > 0])[:3].tolist())
+            what = f"there is no category {name} among those of this run's data"
+            raise UsageError(
+                what, "--block-category", f"use one of the data's own, such as {some or 'none: it has none'}"
+            )
+        return name + 1
 
     def name_of(self, item: int) -> str:
         return str(self.table.items.name[item])
@@ -111,8 +124,8 @@ class _Names:
         self._kind = kind
 
     def find(self, name: str, where: str = "--user") -> int:
-        # As int() reads it: digits of any script and a sign; what lies beyond 64 bits is no id either.
-        number = int(name) if name.strip().lstrip("+-").isdecimal() else None
+        # Digits of any script and one sign, as int() reads them; what lies beyond 64 bits is no id either.
+        number = int(name) if _INTEGER.fullmatch(name) else None
         if number is not None and -(1 << 63) <= number < 1 << 63:
             place = int(np.searchsorted(self._sorted, number))
             if place < len(self._sorted) and self._sorted[place] == number:

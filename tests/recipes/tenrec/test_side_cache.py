@@ -42,11 +42,14 @@ def test_another_split_has_another_side(split: Split, tmp_path: Path) -> None:
     assert is_same(load_side(fewer, "train", ANY, tmp_path), build_side(fewer, "train", ANY))
 
 
+@pytest.mark.parametrize("has_record", [True, False])
 @pytest.mark.parametrize("column", ["positives.u4", "num_negatives.u4"])
-def test_a_flipped_bit_is_found(split: Split, tmp_path: Path, column: str) -> None:
+def test_a_flipped_bit_is_found(split: Split, tmp_path: Path, column: str, has_record: bool) -> None:
     load_side(split, "train", ANY, tmp_path)
     (directory,) = tmp_path.glob("side-*")
     content = bytearray((directory / column).read_bytes())
     content[5] ^= 4
     (directory / column).write_bytes(content)
+    if not has_record:
+        (directory / "prepared.json").write_text("{")
     assert is_same(load_side(split, "train", ANY, tmp_path), build_side(split, "train", ANY))

@@ -33,7 +33,16 @@ def test_contradictions(name: str, overrides: list[str], what: str) -> None:
     assert problem.do.startswith("set ")
 
 
-@pytest.mark.parametrize("overrides", [["evaluate.top_k=[-1]"], ["data.negatives=0"], ["evaluate.retrieved=0"]])
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        ["evaluate.top_k=[-1]"],
+        ["data.negatives=0"],
+        ["evaluate.retrieved=0"],
+        ["data.seed=9999999999999999999"],
+        ["data.rows=4000000000"],
+    ],
+)
 def test_numbers_that_mean_nothing(overrides: list[str]) -> None:
     with pytest.raises(ConfigError, match=overrides[0].partition("=")[0]):
         load_job("tenrec", overrides)

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from paceline.errors import UsageError
 from paceline.recipes.tenrec.generate import Generated, generate
 from paceline.recipes.tenrec.generated_cache import load_generated
 from paceline.recipes.tenrec.table import Items, Table, Users
@@ -145,10 +146,19 @@ def test_kept_in_files_they_are_the_same_and_made_once(tmp_path: Path, monkeypat
     load_generated(40, 20, 2000, 5, tmp_path)
     assert (directory / "prepared.json").stat().st_mtime_ns == times
     content = (directory / "item.u4").read_bytes()
-    (directory / "item.u4").write_bytes(content[:-1] + b"\x7f")
-    assert is_same(load_generated(40, 20, 2000, 5, tmp_path).table, made.table)
+    for record in ((directory / "prepared.json").read_text(), "{"):
+        (directory / "prepared.json").write_text(record)
+        (directory / "item.u4").write_bytes(content[:-1] + b"\x7f")
+        assert is_same(load_generated(40, 20, 2000, 5, tmp_path).table, made.table)
     load_generated(40, 20, 2000, 6, tmp_path)
     assert len(list(tmp_path.iterdir())) == 2
     monkeypatch.setattr("paceline.recipes.tenrec.generated_cache.GENERATOR_VERSION", 9)
     load_generated(40, 20, 2000, 5, tmp_path)
     assert json.loads((directory / "prepared.json").read_text())["version"] == 9
+
+
+def test_a_cache_that_cannot_be_written_names_what_chooses_it(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UsageError) as caught:
+        load_generated(40, 20, 2000, 5, tmp_path / "file")
+    assert caught.value.problems[0].do == "choose another place with data.cache=DIR"

@@ -17,7 +17,9 @@ from paceline.files import Lock
 from paceline.recipes.prepared import RECORD
 from paceline.recipes.tenrec import csv_input, stored
 from paceline.recipes.tenrec.columns import ACTIONS, COLUMNS, HISTORY_COLUMNS
+from paceline.recipes.tenrec.data_config import Data
 from paceline.recipes.tenrec.generate import Generator, generate
+from paceline.recipes.tenrec.opening import open_data
 from paceline.recipes.tenrec.prepare import Preparation, prepare
 from paceline.recipes.tenrec.request import Request
 from paceline.recipes.tenrec.stored import open_table
@@ -288,7 +290,9 @@ def test_a_directory_that_is_none_is_refused(tmp_path: Path) -> None:
     for path, says in (("nowhere", "does not exist"), ("file", "a file was given"), (".", "no prepared directory")):
         with pytest.raises(DataError, match=says) as caught:
             open_table(tmp_path / path)
+        option = "input" if path == "file" else "output"
         assert "paceline prepare tenrec" in caught.value.problems[0].do
+        assert f"--{option} {tmp_path / path}" in caught.value.problems[0].do
 
 
 def test_other_rows_are_never_written_over_a_directory(tmp_path: Path) -> None:
@@ -430,3 +434,10 @@ def test_memory_does_not_grow_with_rows(tmp_path: Path) -> None:
         peaks.append(int(done.stdout) // 1024)
     # In memory the columns alone would take 120 MiB more.
     assert peaks[1] - peaks[0] < 40, peaks
+
+
+def test_rows_of_one_item_leave_nothing_to_learn(tmp_path: Path) -> None:
+    rows = [row | dict.fromkeys(("item_id", *HISTORY_COLUMNS), 7) for row in draw_rows(200)]
+    run(write_csv(tmp_path / "a.csv", rows), tmp_path / "out")
+    with pytest.raises(DataError, match="all rows are of one item"):
+        open_data(Data(path=str(tmp_path / "out")))

@@ -53,6 +53,11 @@ def test_by_user_nobody_is_on_two_sides_and_others_do_not_matter(table: Table) -
     assert set(table.user[other.test].tolist()) != users[2]
 
 
+def test_any_seed_that_can_be_given_holds_out_users_of_its_own(table: Table) -> None:
+    held = {tuple(split_table(table, Parameters("user", seed=seed)).test.tolist()) for seed in (0, 5, 2**63 - 1)}
+    assert len(held) == 3
+
+
 def test_by_row_each_user_is_trained_on_before_it_is_tested(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("paceline.recipes.tenrec.split._PIECE", 1000)
     split = split_table(table, Parameters("row", validation_share=0.2, test_share=0.1, max_users=250))
@@ -123,24 +128,24 @@ def test_each_parameter_and_each_table_has_its_own(table: Table, tmp_path: Path)
     assert len(kept(tmp_path)) == 7
 
 
-@pytest.mark.parametrize("damage", ["bit", "missing", "version", "parameters", "table", "record"])
+@pytest.mark.parametrize("damage", ["bit", "missing", "version", "parameters", "table", "record", "both"])
 def test_a_damaged_one_or_one_of_something_else_is_made_again(table: Table, tmp_path: Path, damage: str) -> None:
     parameters = Parameters("row")
     load_split(table, parameters, tmp_path)
     (directory,) = kept(tmp_path)
     file, record = directory / "test.u4", directory / RECORD
     whole = file.read_bytes()
-    if damage == "bit":
+    if damage in ("bit", "both"):
         file.write_bytes(bytes([whole[0] ^ 128]) + whole[1:])
-    elif damage == "missing":
+    if damage == "missing":
         file.unlink()
-    else:
+    elif damage != "bit":
         said = json.loads(record.read_text())
         del said["seal"]
         said["version"] -= damage == "version"
         said["parameters"] |= {"max_users": 5} if damage == "parameters" else {}
         said["inputs"] |= {"table": "other"} if damage == "table" else {}
-        record.write_text("{" if damage == "record" else json.dumps(said))
+        record.write_text("{" if damage in ("record", "both") else json.dumps(said))
     found = load_split(table, parameters, tmp_path)
     assert file.read_bytes() == whole
     assert np.array_equal(found.test, split_table(table, parameters).test)

@@ -101,7 +101,7 @@ def test_both_stages_together() -> None:
     opened = open_data(job.config.data)
     towers = stir(Towers(opened.sizes, job.config.model))
     assert isinstance(towers, Towers)
-    stages = TwoStage(opened, Retriever(towers, opened.table), retrieved=60, k=10)
+    stages = TwoStage(opened, Retriever(lambda: towers, opened.table), retrieved=60, k=10)
     samples = build_workload("data.users=100", "data.items=60", "data.rows=6000").evaluation_set("test")
     batch = samples.fetch(range(40), Draw(0, 0))
 
@@ -132,3 +132,11 @@ def test_retrieval_that_is_not_there_or_not_towers(tmp_path: Path) -> None:
     (tmp_path / "config.yaml").write_text("recipe: tenrec\nmodel: {kind: towers}\ndata: {split: user}\n")
     with pytest.raises(ConfigError, match="other rows or another split"):
         load_towers(missing, opened.sizes)
+
+
+def test_a_ranker_is_served_without_the_run_that_it_was_evaluated_with_but_not_trained() -> None:
+    workload = build_workload("evaluate.retrieval=runs/nowhere")
+    assert "two_stage_ndcg_10" in workload.metric_names
+    workload.build_model(HERE)
+    with pytest.raises(UsageError, match="there is no trained run here"):
+        workload.train_set()

@@ -168,6 +168,7 @@ class TestAnswers:
             (Wishes(top=3, user="1000"), "there is no user '1000'"),
             (Wishes(top=3, history=["5", "x"]), "there is no item 'x'"),
             (Wishes(top=3, user="1", block=["0"]), "there is no item '0'"),
+            (Wishes(top=3, user="1", block_category=[3, 9 * 10**18]), "there is no category 9000000000000000000"),
             (Wishes(top=-3, user="1"), "-3 items"),
         ],
     )

@@ -49,7 +49,9 @@ def test_users_and_items_by_name(stock: Stock) -> None:
     assert stock.name_of(stock.find_item("120", "--block")) == "120"
 
 
-@pytest.mark.parametrize("name", ["0", "61", "-1", "abc", "", "1.5", "99999999999999999999999", "²"])
+@pytest.mark.parametrize(
+    "name", ["0", "61", "-1", "abc", "", "1.5", "99999999999999999999999", "9" * 5000, "--5", "+-5", "²"]
+)
 def test_who_is_not_there(stock: Stock, name: str) -> None:
     with pytest.raises(UsageError, match="there is no user") as caught:
         stock.find_user(name)
