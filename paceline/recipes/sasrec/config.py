@@ -13,6 +13,7 @@ from pydantic import Field
 from paceline.config import sections
 from paceline.config.sections import IDENTITY, NUMERICS, Bool, Section, key
 from paceline.errors import Problem
+from paceline.recipes.heads import check_heads
 from paceline.recipes.sasrec.source import identify_file, identify_generated
 from paceline.workload import Recipe, Workload
 
@@ -199,16 +200,7 @@ def check(config: SasrecConfig) -> list[Problem]:
 
 def _check_model(config: SasrecConfig) -> Iterator[Problem]:
     model = config.model
-    if model.width % model.heads:
-        fitting = [heads for heads in range(1, model.width + 1) if model.width % heads == 0]
-        nearest = min(fitting, key=lambda heads: abs(heads - model.heads))
-        wider = -(-model.width // model.heads) * model.heads
-        yield Problem(
-            f"model.width={model.width} cannot be shared among model.heads={model.heads} "
-            f"({model.width} = {model.width // model.heads} × {model.heads} + {model.width % model.heads})",
-            "model.width and model.heads",
-            f"set model.heads={nearest}, or model.width={wider}",
-        )
+    yield from check_heads(model.width, model.heads)
     is_strict = config.attention.fallback == "error"
     if config.attention.impl == "flex" and is_strict and model.attention_dropout and not model.time:
         yield Problem(

@@ -13,6 +13,7 @@ from pydantic import Field
 from paceline.config import sections
 from paceline.config.sections import IDENTITY, Section, key
 from paceline.errors import Problem
+from paceline.recipes.heads import check_heads
 from paceline.recipes.tenrec.data_config import Data, find_idle_data
 from paceline.recipes.tenrec.source import find_table, identify_generated, identify_table
 from paceline.workload import Recipe, Workload
@@ -143,16 +144,8 @@ def check(config: TenrecConfig) -> list[Problem]:
 
 
 def _check_model(model: Model) -> Iterator[Problem]:
-    if model.kind == "ranker" and model.width % model.heads:
-        fitting = [heads for heads in range(1, model.width + 1) if model.width % heads == 0]
-        nearest = min(fitting, key=lambda heads: abs(heads - model.heads))
-        yield Problem(
-            f"model.width={model.width} cannot be shared among model.heads={model.heads} "
-            f"({model.width} = {model.width // model.heads} × {model.heads} + {model.width % model.heads})",
-            "model.width and model.heads",
-            f"set model.heads={nearest}, or model.width={-(-model.width // model.heads) * model.heads}",
-        )
-
+    if model.kind == "ranker":
+        yield from check_heads(model.width, model.heads)
     for name, width in (("width", model.width), ("feed_forward", model.hidden_width)):
         if model.kind == "ranker" and width % _TILE:
             yield Problem(
