@@ -64,7 +64,7 @@ def recipe_of(workload, name="mine", **fields):
 
 def test_a_recipe_of_another_package(register):
     register(mine=recipe_of(Whole()))
-    assert recipe_names() == ["csa", "mine", "nsa", "sasrec", "command"]
+    assert recipe_names() == ["csa", "mine", "nsa", "sasrec", "tenrec", "command"]
     workload = find_recipe("mine").build(None)
     assert isinstance(workload, Whole)
     # What it did not write has a default.
