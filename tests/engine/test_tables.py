@@ -25,6 +25,7 @@ from paceline.files import read_records
 from paceline.telemetry.tables import read_table
 from tests.engine.conftest import build_context
 from tests.engine.lookups import NUM_ITEMS, WIDTH, ListModel, ListRegression
+from tests.engine.test_contrast import assert_close
 
 GLOBAL_BATCH = 13
 """of 29 samples: the third step of an epoch has 3, fewer than there are ranks"""
@@ -98,13 +99,6 @@ def train(root: Path, ranks: Ranks | None = None, workload=None, *, parallel=Non
         weights = {name: value.detach().clone() for name, value in model.state_dict().items()}
     losses = [row["loss"] for row in read_table(context.layout.metrics)] if context.ranks.is_first else []
     return weights, losses, trainer
-
-
-def assert_close(found: dict[str, torch.Tensor], expected: dict[str, torch.Tensor], why: object = "") -> None:
-    for name, value in expected.items():
-        torch.testing.assert_close(
-            found[name], value, rtol=0, atol=1e-5, msg=lambda text, name=name: f"{name} {why} {text}"
-        )
 
 
 @pytest.mark.parametrize(
