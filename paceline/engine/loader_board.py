@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import faulthandler
+import gc
 import multiprocessing
 import os
 import signal
@@ -43,6 +44,7 @@ class Board:
 
     def enter(self, worker: int) -> None:
         """In a loader process, at its start."""
+        gc.freeze()  # what the rank made is the rank's to end: a temporary file collected here would be gone for it
         self._first = worker * _WORDS
         self._words[self._first] = os.getpid()
         self.end_fetch()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import threading
@@ -49,6 +50,7 @@ def load(make_context, trouble, num_workers: int = 2, timeout_s: float = 30.0):
     data = {"num_workers": num_workers, "loader_timeout_s": timeout_s}
     context = make_context({"train": BATCH, "data": data}, rank=0)
     loader = Loader(context, Troubled(first_sample(3), trouble), plan_length(context.config.train, 40))
+    gc.collect()  # temporary files that the loader of another test had open when a signal ended it
     before = children()
     batches = loader.load(1, 4)
     pids = sorted(children() - before)
@@ -145,6 +147,39 @@ def test_an_error_that_is_not_ours_keeps_its_words():
     except ValueError as error:
         failed = FailedFetch.of(error)
     assert failed.to_error(3, "step 1").problems[0].what == "ValueError: seven\nlines"
+
+
+class Collecting(Numbers):
+    def fetch(self, ids, draw):
+        gc.collect()
+        return super().fetch(ids, draw)
+
+
+class Ending:
+    """Part of a cycle; removes its file in the process that collects it."""
+
+    def __init__(self, path) -> None:
+        self.itself, self.path = self, path
+        path.touch()
+
+    def __del__(self) -> None:
+        self.path.unlink()
+
+
+def test_a_loader_process_does_not_end_what_its_rank_made(make_context, tmp_path):
+    context = make_context({"train": BATCH, "data": {"num_workers": 1}})
+    loader = Loader(context, Collecting(40), plan_length(context.config.train, 40))
+    path = tmp_path / "made-by-the-rank"
+    gc.collect()
+    gc.disable()
+    try:
+        Ending(path)
+        assert len(list(loader.load(1, 2))) > 1
+        assert path.exists()
+    finally:
+        gc.enable()
+    gc.collect()
+    assert not path.exists()
 
 
 class Heavy(Numbers):
