@@ -7,7 +7,8 @@
       num_tokens   (2,)
       text_keys    (2,)        the same number for the same words
 
-Rows are as long as the longest of the batch; with data.crop=fixed exactly data.fixed_seconds.
+Rows are as long as the longest of the batch, rounded up: there are few lengths then, and what a GPU prepares for each (cuDNN's attention takes
+a tenth of a second) is soon there. With data.crop=fixed exactly data.fixed_seconds.
 """
 
 from __future__ import annotations
@@ -36,6 +37,8 @@ from paceline.recipes.csa.utterances import Utterances
 from paceline.workload import Draw, SampleSet
 
 _SOME, _LONGEST = 1000, 10
+_AUDIO_GRAIN = RATE // 10
+_TOKEN_GRAIN = 16
 
 
 class SpeechSamples(SampleSet):
@@ -67,12 +70,13 @@ class SpeechSamples(SampleSet):
             texts.append(words_within(self._utterances.transcripts[number], crop))
         # What is too short for one frame is filled up with silence, which then counts as speech.
         samples = np.array([max(len(audio), self._shortest) for audio in heard], np.int64)
-        rows = np.zeros((len(heard), self._fixed or int(samples.max())), np.float32)
+        rows = np.zeros((len(heard), self._fixed or _round_up(int(samples.max()), _AUDIO_GRAIN, self.longest)), np.float32)
         for row, audio in zip(rows, heard, strict=True):
             row[: len(audio)] = _normalise(audio)
         tokens = self._tokenizer.encode(texts)
         num_tokens = np.array([len(row) for row in tokens], np.int64)
-        padded = np.full((len(tokens), int(num_tokens.max())), self._tokenizer.padding, np.int64)
+        width = _round_up(int(num_tokens.max()), _TOKEN_GRAIN, self._tokenizer.limit)
+        padded = np.full((len(tokens), width), self._tokenizer.padding, np.int64)
         for number, ids_ in enumerate(tokens):
             padded[number, : len(ids_)] = ids_
         return {
@@ -132,6 +136,10 @@ class MeasuredSamples(SpeechSamples):
         """Samples of each crop; where silence is cut off as it is read, as if none were."""
         numbers = np.asarray(ids, np.int64)
         return crop_lengths(self._utterances.samples[numbers], self._bounds, draw_places(draw, numbers)[0])
+
+
+def _round_up(length: int, grain: int, most: int) -> int:
+    return min(-(-length // grain) * grain, most)
 
 
 def _normalise(audio: Audio) -> Audio:

@@ -17,6 +17,8 @@ _WHOLE_TEXT, _PADDING = 256, 257
 class TextTokenizer(Protocol):
     padding: int
     vocabulary: int
+    limit: int
+    """positions that the encoder has"""
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
         """Token ids of each, with whatever the encoder wants before and after; cut off where it has no more positions."""
@@ -30,10 +32,10 @@ class ByteTokens:
     padding = _PADDING
 
     def __init__(self, limit: int) -> None:
-        self._limit = limit
+        self.limit = limit
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
-        return [[_WHOLE_TEXT, *text.encode()[: self._limit - 1]] for text in texts]
+        return [[_WHOLE_TEXT, *text.encode()[: self.limit - 1]] for text in texts]
 
 
 class StoredTokens:
@@ -42,10 +44,10 @@ class StoredTokens:
     def __init__(self, tokenizer: Any, limit: int) -> None:
         # Loader processes are many already; and its threads would warn of every one of them.
         os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-        self._tokenizer, self._limit = tokenizer, limit
+        self._tokenizer, self.limit = tokenizer, limit
         self.padding: int = tokenizer.pad_token_id
         self.vocabulary: int = len(tokenizer)
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
-        found = self._tokenizer(list(texts), truncation=True, max_length=self._limit)
+        found = self._tokenizer(list(texts), truncation=True, max_length=self.limit)
         return [list(ids) for ids in found["input_ids"]]
