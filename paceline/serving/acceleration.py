@@ -3,8 +3,8 @@
     program, proof = accelerate(model, batches, "bf16")
     proof.is_equal, proof.speed_up, proof.max_difference
 
-Compiled for the shapes of the first batch; shapes are the caller's business. The two ways are measured in turn, all batches by
-one and then by the other: what else the machine does falls on both alike, and most calls follow one of their own kind, as in service. Who does not prove itself is not used: `program` is None, and `proof.why` says why.
+Compiled for the shapes of the first batch; shapes are the caller's business. The two ways are measured in turn, batch by batch, so that what
+else the machine does falls on both alike. Who does not prove itself is not used: `program` is None, and `proof.why` says why.
 """
 
 from __future__ import annotations
@@ -128,8 +128,8 @@ def _measure(plain: Program, fast: Program, batches: Sequence[Batch], seconds: f
     rounds = 0
     while rounds < _LEAST_ROUNDS or time.perf_counter() < deadline:
         rounds += 1
-        for way, spans in zip((plain, fast), times, strict=True):
-            for batch in batches:
+        for batch in batches:
+            for way, spans in zip((plain, fast), times, strict=True):
                 began = time.perf_counter()
                 way(batch)
                 spans.append((time.perf_counter() - began) * 1e3)
