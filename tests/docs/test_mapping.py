@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 import shlex
 from collections.abc import Iterator, Mapping
@@ -10,11 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer._click.exceptions import ClickException
 
 from paceline.cli.arguments import launch_flags
 from paceline.config.contradictions import Facts
 from paceline.config.describe import describe, value_at
 from paceline.config.overrides import parse_overrides
+from paceline.errors import PacelineError
 from paceline.launch.environment import worker_environment
 from paceline.playbook.playbook import load_playbook
 from paceline.recipes.job import Job, load_job
@@ -93,6 +96,7 @@ def flat(job: Job) -> dict[str, Any]:
     }
 
 
+@functools.cache
 def effective(line: str) -> Mapping[str, Any]:
     """Every value that a line leads to, by the name that one types after it."""
     words = shlex.split(line)
@@ -195,6 +199,15 @@ def check_addition(row: Row, way: str, told_effect: Mapping[str, Any], variables
     assert not variables or (variables.items() <= environment(plain, {}).items()) == row.effect.startswith(ALREADY)
 
 
+def can_be_typed(row: Row) -> bool:
+    try:
+        for way in row.ways:
+            check_typed(way if way.startswith("paceline") else f"{row.base} {way}")
+    except (PacelineError, ClickException):
+        return False
+    return True
+
+
 @pytest.mark.parametrize("row", [row for row in ROWS if not row.is_pending], ids=str)
 def test_a_row_does_what_it_says(place: Path, row: Row) -> None:  # noqa: F811
     if row.ours == "—":
@@ -211,10 +224,7 @@ def test_a_row_does_what_it_says(place: Path, row: Row) -> None:  # noqa: F811
 def test_what_is_pending_is_not_there_yet_and_is_named(place: Path, word: str) -> None:  # noqa: F811
     rows = [row for row in ROWS if word in row.ours]
     assert rows
-    with pytest.raises(Exception, match=r"(?s).*"):
-        for row in rows:
-            for way in row.ways:
-                check_way(row, way)
+    assert not any(can_be_typed(row) for row in rows), f"{word} is there: take it out of PENDING"
 
 
 @pytest.mark.parametrize(
@@ -240,8 +250,7 @@ def test_what_is_pending_is_not_there_yet_and_is_named(place: Path, word: str) -
 def test_a_wrong_row_would_be_found(place: Path, ours: str, effect: str) -> None:  # noqa: F811
     row = Row("", "paceline train nsa-production", "", ours, effect)
     with pytest.raises((Exception, SystemExit)) as caught:
-        for way in row.ways or [""]:
-            check_way(row, way)
+        check_way(row, ours.strip("`"))
     assert not isinstance(caught.value, ImportError | AttributeError | TypeError | KeyError)
 
 
