@@ -169,7 +169,10 @@ def check_way(row: Row, way: str) -> None:
         assert words[1] not in ("train", "sweep", "play") or len(words) > 2
         check_typed(way)
         told = settings_of(way)
-        if words[1] in ("train", "play") and told:
+        if words[1] in ("bench", "preflight"):
+            given = parse_command(words[1:])
+            load_job(given.get("target", given.get("config")) or "sasrec", given.get("overrides") or [], environ={})
+        elif words[1] in ("train", "play") and told:
             bare = [word for word in words if not SETTING.fullmatch(word) or word.startswith("config=")]
             check_values(row, effective(shlex.join(bare)), effective(way), told)
         elif told_effect:

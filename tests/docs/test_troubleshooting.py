@@ -74,7 +74,9 @@ def test_the_exit_codes_are_those_of_the_errors() -> None:
 
 def test_every_finding_is_on_the_page() -> None:
     table = PAGE.partition(FINDINGS)[2].partition(OTHERS)[0]
-    named = [name for cell in re.findall(r"^\| (`.*?`) \|", table, re.MULTILINE) for name in re.findall(r"`(\w+)`", cell)]
+    named = [
+        name for cell in re.findall(r"^\| (`.*?`) \|", table, re.MULTILINE) for name in re.findall(r"`(\w+)`", cell)
+    ]
     assert sorted(named) == sorted(KINDS)
 
 
