@@ -132,8 +132,16 @@ def environment(job: Job, inherited: Mapping[str, str]) -> dict[str, str]:
 
 def check_typed(line: str) -> None:
     """That it could be typed; of the data and models it asks for, what can be generated."""
+    words = shlex.split(line)
+    if (
+        words[1] == "sweep" and len(words) > 3
+    ):  # every case of the whole matrix is what the row of the plain command checks
+        plan = load_plan(parse_command(words[1:])["plan"], [word for word in words[3:] if SETTING.fullmatch(word)])
+        keys = describe(type(load_job(plan.config.recipe, environ={}).config))
+        assert {*plan.config.axes, *plan.config.set} <= set(keys)
+        return
     named = re.search(r"config=(tenrec|csa)", line)
-    check_line(f"{line} {' '.join(GENERATED[named[1]])}" if named and " play " in line else line)
+    check_line(f"{line} {' '.join(GENERATED[named[1]])}" if named and words[1] == "play" else line)
 
 
 def settings_of(text: str) -> dict[str, Any]:
