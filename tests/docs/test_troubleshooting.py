@@ -35,10 +35,14 @@ def _texts(tree: ast.Module) -> Iterator[str]:
     for node in ast.walk(tree):
         if id(node) in documentation:
             continue
-        if isinstance(node, ast.JoinedStr):
-            yield "".join(str(part.value) if isinstance(part, ast.Constant) else GAP for part in node.values)
-        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
-            yield node.value
+        if text := _text(node):
+            yield text
+
+
+def _text(node: ast.AST) -> str:
+    if isinstance(node, ast.JoinedStr):
+        return "".join(str(part.value) if isinstance(part, ast.Constant) else GAP for part in node.values)
+    return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else ""
 
 
 def can_be_said(message: str) -> bool:
@@ -55,6 +59,44 @@ def test_a_message_on_the_page_is_one_of_the_codes(message: str) -> None:
 @pytest.mark.parametrize("message", ["the directory is occupied", "the disk is fully", "there is no key …; try …?"])
 def test_another_one_would_be_found(message: str) -> None:
     assert not can_be_said(message)
+
+
+RAISED = ("StorageError", "NonFiniteError", "OutOfMemoryError", "DesyncError", "RankLostError", "LoaderError")
+RAISED += ("GateError", "OccupiedError", "CheckpointError")
+"""What a run can end with, and who may have a directory: complete. Those of commands, configurations and data are too many, and say it all."""
+
+
+def raised() -> Iterator[tuple[str, ...]]:
+    """The texts of each place that makes one of these errors, as far as they stand there or were assigned before."""
+    for path in PACKAGE.rglob("*.py"):
+        for function in ast.walk(ast.parse(path.read_text())):
+            if isinstance(function, ast.FunctionDef):
+                yield from _raised_in(function)
+
+
+def _raised_in(function: ast.FunctionDef) -> Iterator[tuple[str, ...]]:
+    nodes = list(ast.walk(function))
+    assigned = {
+        target.id: node.value
+        for node in nodes
+        if isinstance(node, ast.Assign)
+        for target in node.targets
+        if isinstance(target, ast.Name)
+    }
+    for node in nodes:
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in RAISED and node.args:
+            parts = list(ast.walk(node.args[0]))
+            named = [assigned[part.id] for part in parts if isinstance(part, ast.Name) and part.id in assigned]
+            yield tuple(
+                text for part in [*parts, *(inner for one in named for inner in ast.walk(one))] if (text := _text(part))
+            )
+
+
+def test_every_message_that_ends_a_run_is_on_the_page() -> None:
+    told = [message.strip(f"{GAP} ") for message in MESSAGES]
+    found = [texts for texts in set(raised()) if texts]
+    assert len(found) > 40
+    assert [texts for texts in found if not any(message in text for text in texts for message in told)] == []
 
 
 def test_no_message_is_there_twice_and_there_are_many() -> None:
