@@ -32,3 +32,16 @@ def test_the_index_names_every_page_once() -> None:
     index = ROOT / "docs" / "README.md"
     named = re.findall(r"\]\(([\w-]+\.md)\)", index.read_text(encoding="utf-8"))
     assert sorted(named) == sorted(page.name for page in index.parent.glob("*.md") if page != index)
+
+
+@pytest.mark.parametrize("page", DOCUMENTS, ids=lambda page: page.name)
+def test_every_row_of_a_table_has_as_many_cells_as_its_head(page: Path) -> None:
+    """A `|` inside code ends the cell as well, unless it is escaped."""
+    text = re.sub(r"(?s)^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    width, wrong = 0, []
+    for line in text.splitlines():
+        cells = len(re.findall(r"(?<!\\)\|", line)) if line.startswith("|") else 0
+        if cells and width and cells != width:
+            wrong.append(line)
+        width = (width or cells) if cells else 0
+    assert wrong == []
