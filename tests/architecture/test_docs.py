@@ -281,6 +281,8 @@ def test_the_shown_yaml_is_yaml(place: Path) -> None:
     (place / "train.py").touch()  # the script of mine-plan.yaml: somebody else's
     found = {name: content["recipe"] for name, content in shown.items()}
     plans = {"buckets.yaml": "sasrec", "ranks.yaml": "sasrec", "mine-plan.yaml": "command"}
-    assert found == {"mine.yaml": "sasrec"} | plans
+    plans |= {"bucket-plan.yaml": "nsa-production"}
+    walked = {"fit.yaml": "command", "spirals.yaml": "spirals"}
+    assert found == {"mine.yaml": "sasrec"} | plans | walked
     assert load_plan(place / "ranks.yaml", ["launch.gpus=[]"]).config.rank_table
     assert len(build_matrix(load_plan(place / "mine-plan.yaml")).cases) == 3
