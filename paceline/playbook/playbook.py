@@ -27,14 +27,23 @@ from paceline.config.sections import RunConfig
 from paceline.config.shipped import find_shipped, list_shipped
 from paceline.config.source import Entry, Layer, read_layer, show
 from paceline.errors import ConfigError, PacelineError, Problem
+from paceline.playbook.kinds.accept import Accept
+from paceline.playbook.kinds.audit import Audit
 from paceline.playbook.kinds.check import Check
 from paceline.playbook.kinds.compare import Compare
+from paceline.playbook.kinds.endure import Endure
 from paceline.playbook.kinds.export import Export
+from paceline.playbook.kinds.isolate import Isolate
+from paceline.playbook.kinds.loader import Loader
+from paceline.playbook.kinds.parity import Parity
+from paceline.playbook.kinds.pick import Pick
 from paceline.playbook.kinds.preflight import Preflight
+from paceline.playbook.kinds.ranges import Ranges
 from paceline.playbook.kinds.serve import Serve
 from paceline.playbook.kinds.sweep import Sweep
 from paceline.playbook.kinds.train import Train
 from paceline.playbook.phase import Phase
+from paceline.playbook.sizes import choose_sizes, compute, is_formula, read_facts
 from paceline.recipes.job import load_job
 
 KINDS: dict[str, type[Phase]] = {
@@ -45,8 +54,18 @@ KINDS: dict[str, type[Phase]] = {
     "check": Check,
     "export": Export,
     "serve": Serve,
+    "pick": Pick,
+    "isolate": Isolate,
+    "endure": Endure,
+    "loader": Loader,
+    "parity": Parity,
+    "audit": Audit,
+    "ranges": Ranges,
+    "accept": Accept,
 }
-_TOP = ("about", "config", "set", "phases")
+_TOP = ("about", "config", "set", "sizes", "limits", "phases")
+_OWN = ("sizes", "limits")
+"""what is the playbook's and can be typed"""
 _BY_KEY = ("axes", "baseline", "set", "runs", "a", "b")
 """mappings whose keys are keys of a configuration, dots and all"""
 _FOLDER = "playbooks"
@@ -69,6 +88,8 @@ class Playbook:
     """configuration keys without a phase"""
     typed_for: Mapping[str, Mapping[str, Entry]] = field(default_factory=dict)
     """phase -> configuration keys that are for it alone"""
+    limits: Mapping[str, float | None] = field(default_factory=dict)
+    """thresholds that gates ask for as `limits.NAME`; null: nobody has set it, and what it would decide is not judged"""
 
     def where(self, name: str, word: str) -> str:
         """Who said what a phase says about a word."""
@@ -79,6 +100,11 @@ class Playbook:
         phase = self.phases[name]
         general = {key: entry for key, entry in self.typed.items() if phase.takes_settings and key not in phase.ignores}
         return {key: entry.value for key, entry in {**general, **self.typed_for.get(name, {})}.items()}
+
+    def configured(self, name: str) -> dict[str, Any]:
+        """The overrides of a phase without those of its own file: the playbook's, and what was typed for all and for it."""
+        typed = {**self.typed, **self.typed_for.get(name, {})}
+        return {**self.set, **{key: entry.value for key, entry in typed.items()}}
 
     def not_for(self, name: str) -> list[str]:
         """What was given for all phases and is not for this one, with the reason."""
@@ -116,7 +142,11 @@ def load_playbook(target: str, overrides: Sequence[str] = ()) -> Playbook:
     written = read_layer(path, shown)
     problems = [*written.problems, *typed.problems]
     top, raw, order = _sort_written(written, problems)
+    written_top = dict(top)
     config_keys, own = _sort_typed(typed, raw, top, order, problems)
+    limits = _read_limits(written_top, typed, problems)
+    if not problems:
+        problems += _compute(raw, written_top, typed, top, config_keys)
     origins: dict[str, str] = {}
     phases: dict[str, Phase] = {}
     for name in order:
@@ -133,7 +163,7 @@ def load_playbook(target: str, overrides: Sequence[str] = ()) -> Playbook:
     assert config is not None
     about = top.pop("about", Entry("", "")).value
     fixed = {key.removeprefix("set."): entry.value for key, entry in top.items() if key.startswith("set.")}
-    return Playbook(path.stem, shown, str(about), config.value, fixed, phases, origins, config_keys, own)
+    return Playbook(path.stem, shown, str(about), config.value, fixed, phases, origins, config_keys, own, limits)
 
 
 def _suit(target: str, typed: Layer) -> str:
@@ -145,6 +175,47 @@ def _suit(target: str, typed: Layer) -> str:
         own = f"{load_job(str(config.value), environ={}).recipe.name}-{target}"
         return own if own in names else target
     return target
+
+
+def _read_limits(top: Mapping[str, Entry], typed: Layer, problems: list[Problem]) -> dict[str, float | None]:
+    """The thresholds, those that were typed in place of the written ones."""
+    found = {key.removeprefix("limits."): entry for key, entry in top.items() if key.startswith("limits.")}
+    for key, entry in typed.entries.items():
+        name = key.removeprefix("limits.")
+        if name != key and name not in found:
+            close = nearest(name, found)
+            what = f"there is no threshold {key}" + (f"; did you mean limits.{close}?" if close else "")
+            problems.append(Problem(what, entry.origin, f"use one of {', '.join(found) or 'none'}"))
+        elif name != key:
+            found[name] = entry
+    for name, entry in found.items():
+        if entry.value is not None and (isinstance(entry.value, bool) or not isinstance(entry.value, int | float)):
+            what = f"limits.{name}={show(entry.value)} is not a number"
+            problems.append(Problem(what, entry.origin, "give a number, or null: not judged"))
+    return {name: entry.value for name, entry in found.items()}
+
+
+def _compute(
+    raw: dict[str, Raw], written: Mapping[str, Entry], typed: Layer, top: Mapping[str, Entry], general: Raw
+) -> list[Problem]:
+    """Puts values in the place of formulas; without any, and without sizes, the configuration is not even looked at."""
+    sizes = {key: entry for key, entry in written.items() if key.partition(".")[0] == "sizes"}
+    asked = {key: entry for key, entry in typed.entries.items() if key.startswith("sizes.")}
+    formulas = [(name, key) for name in raw for key, entry in raw[name].items() if is_formula(entry.value)]
+    if not formulas and not sizes and not asked:
+        return []
+    config = top.get("config")
+    fixed = {key.removeprefix("set."): entry for key, entry in top.items() if key.startswith("set.")}
+    words = [f"{key}={show(entry.value)}" for key, entry in {**fixed, **general}.items()]
+    try:
+        facts = read_facts(str(config.value) if config else "", words)
+        known = facts | (choose_sizes(sizes, asked, facts) if sizes or asked else {})
+        for name, key in formulas:
+            entry = raw[name][key]
+            raw[name][key] = Entry(compute(entry.value, known, entry.origin), entry.origin)
+    except PacelineError as error:
+        return list(error.problems)
+    return []
 
 
 Raw = dict[str, Entry]
@@ -170,7 +241,7 @@ def _sort_written(layer: Layer, problems: list[Problem]) -> tuple[Raw, dict[str,
             do = f"write {close}" if close else f"use one of {', '.join(_TOP)}"
             what = f"there is no key {key} in a playbook" + (f"; did you mean {close}?" if close else "")
             problems.append(Problem(what, entry.origin, do))
-    sections = {*RunConfig.model_fields, "model", "loss", "params", "command", "config", "playbook"}
+    sections = {*RunConfig.model_fields, "model", "loss", "params", "command", "config", "playbook", *_OWN}
     for name in raw:
         origin = next(iter(raw[name].values())).origin
         if name in sections or not name.replace("_", "a").isalnum() or not name[0].isalpha():
@@ -190,6 +261,8 @@ def _sort_typed(
         head, _, rest = key.partition(".")
         if key == "config":
             top["config"] = entry
+        elif head in _OWN and rest:
+            continue
         elif head in raw and rest:
             kind = KINDS.get(str(raw[head].get("kind", Entry("", "")).value))
             word = rest.partition(".")[0]

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shlex
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -95,10 +96,12 @@ class Play:
         return record
 
     def _run_phases(self, record: PlayRecord, signals: OperatorSignals) -> None:
+        missed: list[Problem] = []
         for name in self._playbook.phases:
             entry = record.phase(name)
-            if name in self._selection.skipped:
-                self._say(f"{name}: skipped ({self._selection.skipped[name]})")
+            reason = self._selection.skipped.get(name) or self._find_missing(record, name)
+            if reason:
+                self._skip(record, entry, reason)
                 continue
             try:
                 self._run_phase(record, entry, signals)
@@ -106,12 +109,57 @@ class Play:
                 # A phase that ended with its gate open, or was stopped, has said so itself.
                 if entry.state in (WAITING, RUNNING):
                     entry.state, entry.reason = FAILED, error.problems[0].what
+                entry.remedy = self._fill_remedy(record, name)
+                if not self._playbook.phases[name].required and not isinstance(error, Interrupted):
+                    self._save(record)
+                    self._say(f"{name}: {entry.state}: {entry.reason}; the playbook goes on without it")
+                    missed += self._with_remedy(error, entry)
+                    continue
                 record.state = STOPPED if isinstance(error, Interrupted) else FAILED
                 record.reason = f"{name}: {entry.state}"
                 self._save(record)
                 raise
-        record.state, record.reason = DONE, ""
+        record.state, record.reason = (FAILED, f"{len(missed)} not met") if missed else (DONE, "")
         self._save(record)
+        if missed:
+            raise GateError(problems=list(dict.fromkeys(missed)))
+
+    def _find_missing(self, record: PlayRecord, name: str) -> str:
+        """Why a phase that may be left out has nothing to look at: an earlier one left no run."""
+        phase, links = self._playbook.phases[name], self._stage.links(record)
+        missing = [source for source in phase.trained().values() if "run" not in links.get(source, {})]
+        if phase.required or not missing:
+            return ""
+        return f"it looks at {missing[0]}, which is {record.phase(missing[0]).state}"
+
+    def _skip(self, record: PlayRecord, entry: PhaseRecord, reason: str) -> None:
+        self._say(f"{entry.name}: skipped ({reason})")
+        if not entry.has_run:
+            entry.state, entry.reason = SKIPPED, reason
+            self._save(record)
+
+    def _fill_remedy(self, record: PlayRecord, name: str) -> list[str]:
+        """What to type next, with the run and the configuration of this phase."""
+        phase, links = self._playbook.phases[name], self._stage.links(record)
+        entry = record.phase(name)
+        sources = [links.get(source, {}).get("run") for source in phase.trained().values()]
+        run = next((each for each in sources if each is not None), self._root / entry.place)
+        if phase.trains:
+            run = self._root / entry.place
+        words = shlex.join(
+            [self._playbook.config_of(name), *(f"{key}={show(value)}" for key, value in entry.settings.items())]
+        )
+        filled = {"{run}": shlex.quote(str(run)), "{config}": words, "{place}": shlex.quote(str(self._root / entry.place))}
+        lines = []
+        for line in phase.remedy:
+            for word, value in filled.items():
+                line = line.replace(word, value)
+            lines.append(line)
+        return lines
+
+    def _with_remedy(self, error: PacelineError, entry: PhaseRecord) -> list[Problem]:
+        do = " ; ".join(entry.remedy)
+        return [Problem(each.what, each.where, f"type {do}" if do else each.do) for each in error.problems]
 
     def _run_phase(self, record: PlayRecord, entry: PhaseRecord, signals: OperatorSignals) -> None:
         name, phase = entry.name, self._playbook.phases[entry.name]
@@ -119,26 +167,32 @@ class Play:
         used = find_used(self._playbook, name, links)
         for note in self._playbook.not_for(name):
             self._say(f"{name}: {note}")
-        work = self._plan_or_again(entry, phase, used, links)
+        work = self._plan_or_again(record, entry, phase, used, links)
         entry.uses = used.to_record(self._playbook.by_hand(name))
         outcome = self._look_back(entry, phase, work) if entry.has_run else None
         if outcome is None:
             self._do(record, entry, phase, work, signals)
             outcome = _read(phase, work, entry)
         entry.take(outcome, self._root)
+        if outcome.skipped:
+            self._say(f"{name}: skipped ({outcome.skipped})")
+            entry.state, entry.reason, entry.gate = SKIPPED, outcome.skipped, []
+            self._save(record)
+            return
+        record.verdict = outcome.verdict or record.verdict
         judged = self._judge(record, entry, phase)
         entry.gate = [each.to_record() for each in judged]
-        failed = [each for each in judged if not each.is_met]
-        entry.state, entry.reason = (NOT_MET, str(failed[0])) if failed else (DONE, "")
+        failed = [each for each in judged if each.is_missed]
+        entry.state, entry.reason, entry.remedy = (NOT_MET, str(failed[0]), []) if failed else (DONE, "", [])
         self._save(record)
         for each in judged:
             self._say(f"{name}: {each}")
         if failed:
             raise self._gate_error(entry, failed)
 
-    def _plan_or_again(self, entry: PhaseRecord, phase: Phase, used: Used, links: Links) -> Work:
+    def _plan_or_again(self, record: PlayRecord, entry: PhaseRecord, phase: Phase, used: Used, links: Links) -> Work:
         """The work of the phase, in the directory that its settings already have, or in a fresh one."""
-        work = phase.plan_work(self._stage.scene(entry.name, used, links, entry.number))
+        work = phase.plan_work(self._stage.scene(entry.name, used, links, entry.number, record))
         settings = self._playbook.settings(entry.name, used.settings)
         if entry.fingerprint and work.fingerprint != entry.fingerprint:
             changed = [
@@ -150,7 +204,7 @@ class Play:
             self._say(f"{entry.name}: changed since it was begun ({what}): it is done again")
             fresh = PhaseRecord(entry.name, entry.kind, entry.about, number=entry.number + 1)
             vars(entry).update(vars(fresh))
-            work = phase.plan_work(self._stage.scene(entry.name, used, links, entry.number))
+            work = phase.plan_work(self._stage.scene(entry.name, used, links, entry.number, record))
         entry.settings, entry.fingerprint = settings, work.fingerprint
         entry.command, entry.place = show_command(work), relative(work.place, self._root)
         return work
@@ -175,6 +229,7 @@ class Play:
         with storage_errors(self._root):
             (self._root / entry.name).mkdir(exist_ok=True)
             for path, text in work.files.items():
+                path.parent.mkdir(parents=True, exist_ok=True)
                 write_text(path, text)
         self._save(record)
         if not work.arguments:
@@ -228,7 +283,7 @@ class Play:
                 if source in self._playbook.phases and source not in earlier and not phase.reports.has(name):
                     what = f"the gate of {entry.name} asks for {name}, and {source} has not been run here"
                     raise UsageError(what, where, f"run {source}, too, or change the gate: {entry.name}.gate=…")
-        return judge(conditions, entry.results, earlier, reported, where)
+        return judge(conditions, entry.results, earlier, reported, where, self._playbook.limits)
 
     def _gate_error(self, entry: PhaseRecord, failed: Sequence[Judged]) -> GateError:
         place = self._root / entry.place if entry.place else self._root
