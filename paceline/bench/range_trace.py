@@ -22,6 +22,7 @@ from paceline.errors import UsageError
 
 PHASES = ("data", "forward", "backward", "optimizer")
 _STEP = re.compile(r"step \d+")
+_TORCH = re.compile(r"ProfilerStep|Optimizer\.|DistributedDataParallel\.|FSDP|nccl:|gloo:|Torch-Compiled Region|## ")
 _DEVICE = ("kernel", "gpu_memcpy", "gpu_memset")
 _LAUNCHES = ("cuda_runtime", "cuda_driver")
 
@@ -40,7 +41,7 @@ class Range:
 def measure_ranges(root: Path) -> dict[str, Any]:
     """Of the newest profile of a run, its first rank."""
     trace = find_traces(root)[0]
-    return {"trace": "/".join(trace.parts[-4:]), **attribute(read_events(trace), str(trace))}
+    return {"trace": str(trace), **attribute(read_events(trace), str(trace))}
 
 
 def attribute(events: Sequence[Mapping[str, Any]], where: str = "") -> dict[str, Any]:
@@ -78,8 +79,8 @@ def find_ranges(events: Sequence[Mapping[str, Any]]) -> list[Range]:
             while open_ones and open_ones[-1].end <= start:
                 open_ones.pop()
             name = "step" if _STEP.fullmatch(str(event["name"])) else str(event["name"])
-            if not open_ones and name != "step":
-                continue  # the profiler's own, and what lies between steps
+            if (not open_ones and name != "step") or _TORCH.match(name):
+                continue  # what lies between steps, and what torch marks by itself
             found.append(Range(name, open_ones[-1].name if open_ones else "", thread, start, end))
             open_ones.append(found[-1])
     return found

@@ -83,6 +83,11 @@ def _conclude(root: Path) -> None:
         took = f"{phase.seconds:,.1f} s" if phase.attempts else ""
         table.add_row(phase.name, phase.kind, phase.state, took, escape(phase.reason))
     build_console().print(table)
+    for phase in record.phases:
+        for line in phase.remedy:
+            print(f"{phase.name}: type {line}")
+    if record.verdict:
+        print(f"verdict: {record.verdict}")
     print(f"report: {page}")
 
 

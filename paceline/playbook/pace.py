@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from paceline.playbook.state import RECORD
 from paceline.telemetry.numbers import is_finite
 from paceline.telemetry.reader import Row, Run
 
@@ -74,5 +75,6 @@ def _rates(run: Run, rows: Sequence[Row]) -> tuple[str, str, list[float | None]]
 
 
 def short(path: Path) -> str:
-    """A file of a phase as a table names it: from the playbook's directory on, which holds PHASE/run/FILE."""
-    return "/".join(path.parts[-3:])
+    """A file of a phase as a table names it: from the playbook's directory on, PHASE/run/FILE."""
+    root = next((folder for folder in path.parents if (folder / RECORD).is_file()), None)
+    return str(path.relative_to(root)) if root is not None else "/".join(path.parts[-3:])

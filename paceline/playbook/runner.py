@@ -78,7 +78,7 @@ class Play:
             raise UsageError(what, str(self._root), "choose another one with --out DIR")
         record = found or PlayRecord(self._playbook.name, "", "", [], time.time())
         record.about, record.playbook, record.argv = self._playbook.about, self._playbook.shown, list(sys.argv)
-        record.state, record.reason, record.machine = RUNNING, "", _machine()
+        record.state, record.reason, record.verdict, record.machine = RUNNING, "", "", _machine()
         known = {phase.name: phase for phase in record.phases}
         record.phases = [
             known.get(name) or PhaseRecord(name, phase.kind) for name, phase in self._playbook.phases.items()

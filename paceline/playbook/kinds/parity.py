@@ -6,6 +6,7 @@ from typing import ClassVar, Literal
 
 from paceline.config.sections import key
 from paceline.files import read_json
+from paceline.playbook.pace import short
 from paceline.playbook.phase import Phase, Scene, Work
 from paceline.playbook.results import EVERY, Evidence, Grid, Outcome, Reports, Value
 
@@ -46,7 +47,7 @@ class Parity(Phase):
             "has_fast": "fast" in times,
             "fast_is_faster": measured["fast_is_faster"],
         }
-        source = f"{work.place.parent.name}/{work.place.name}, {len(rows)} comparisons on {measured['device']}"
+        source = f"{short(work.place)}, {len(rows)} comparisons on {measured['device']}"
         evidence = [Evidence("fast path", str(measured["fast"]), work.place.name)]
         evidence += [
             Evidence(f"{path}, {measured['length']:,} tokens", f"{spent['total_ms']:,.2f} ms", "forward and backward")

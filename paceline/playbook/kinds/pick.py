@@ -90,15 +90,16 @@ class Pick(Successor):
         results: dict[str, Value] = {"num_cases": len(tried), "failures": sum(not each.can_win for each in tried)}
         rows = [_row(each, each is winner) for each in tried]
         table = Grid(f"last {self.window} steps of each case", ("case", "mean", "deviation", "unit", "window", ""), rows)
-        links = {"sweep": work.place}
+        links, record = {"sweep": work.place}, short(work.place / RECORD)
+        sources = dict.fromkeys(results, f"{record}, {len(tried)} trials")
         if winner is None or winner.pace is None:
-            return Outcome(results, [Evidence("winner", "none", why)], links, tables=[table])
+            return Outcome(results, [Evidence("winner", "none", why)], links, sources, [table])
         pace, file = winner.pace, short(winner.root / "metrics.csv")
         source = f"{file}, {pace.column}, {pace.window}"
         results |= {"pace": pace.mean, "pace_std": pace.std, "slowest_pace": min(able), "winner": winner.name}
         evidence = [Evidence("winner", winner.name, why), Evidence("its pace", pace.shown, source)]
         links["best"] = winner.root / "config.yaml"
-        sources = dict.fromkeys(("pace", "pace_std"), source) | {"winner": f"{short(work.place / RECORD)}; {why}"}
+        sources |= dict.fromkeys(("pace", "pace_std", "slowest_pace"), source) | {"winner": f"{record}; {why}"}
         return Outcome(results, evidence, links, sources, [table])
 
 

@@ -7,6 +7,7 @@ from typing import Any, ClassVar, Literal
 
 from paceline.config.sections import Bool, key
 from paceline.files import read_json
+from paceline.playbook.pace import short
 from paceline.playbook.phase import Phase, Scene, Work, file_digest
 from paceline.playbook.results import EVERY, Evidence, Outcome, Reports
 from paceline.recipes.job import load_job
@@ -52,7 +53,7 @@ class Preflight(Phase):
         links = {"preflight": Path(work.place)} | dict(work.beside)
         for place in work.beside.values():
             evidence += [Evidence(path.name, _first_line(path), f"{place.name}/{path.name}") for path in sorted(place.iterdir())]
-        sources = dict.fromkeys(results, f"{work.place.parent.name}/{work.place.name}, {len(checks)} checks")
+        sources = dict.fromkeys(results, f"{short(work.place)}, {len(checks)} checks")
         return Outcome(results, evidence, links, sources)
 
 

@@ -7,10 +7,12 @@ gate: [covered >= 0.5]
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import ClassVar, Literal
 
 from paceline.config.sections import key
 from paceline.files import read_json
+from paceline.playbook.pace import short
 from paceline.playbook.phase import UNKNOWN, Phase, Scene, Work
 from paceline.playbook.results import EVERY, Evidence, Grid, Outcome, Reports, Value
 
@@ -46,7 +48,7 @@ class Ranges(Phase):
         results: dict[str, Value] = {name: found[name] for name in ("covered", "num_steps")}
         results["num_ranges"] = len(found["ranges"])
         results |= {f"share.{row['name'].replace(' ', '_')}": row["share"] for row in found["ranges"]}
-        source = f"{found['trace']}, {found['num_steps']} steps, {found['clock']}"
+        source = f"{short(Path(found['trace']))}, {found['num_steps']} steps, {found['clock']}"
         rows = [
             [row["name"], row["inside"], f"{row['calls']:,}", f"{row['ms']:,.3f}", f"{row['share']:.1%}"]
             for row in found["ranges"]
