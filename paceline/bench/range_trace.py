@@ -55,8 +55,14 @@ def attribute(events: Sequence[Mapping[str, Any]], where: str = "") -> dict[str,
     kernels = list(_find_launched(events))
     times = _device_times(linked, kernels) if kernels else _host_times(linked)
     whole = times["step", ""][1]
-    rows = [
-        {"name": name, "inside": inside, "calls": calls, "ms": us / 1e3 / len(steps), "share": us / whole if whole else 0.0}
+    rows: list[dict[str, Any]] = [
+        {
+            "name": name,
+            "inside": inside,
+            "calls": calls,
+            "ms": us / 1e3 / len(steps),
+            "share": us / whole if whole else 0.0,
+        }
         for (name, inside), (calls, us) in times.items()
     ]
     rows.sort(key=lambda row: (row["inside"] != "", row["inside"] != "step", -row["share"]))

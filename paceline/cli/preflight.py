@@ -37,7 +37,9 @@ def command(
     snapshot: Annotated[
         Path | None,
         typer.Option(
-            "--snapshot", metavar="DIR", help="Also keep what this machine is: git_sha.txt, collect_env.txt, nvidia_smi.xml."
+            "--snapshot",
+            metavar="DIR",
+            help="Also keep what this machine is: git_sha.txt, collect_env.txt, nvidia_smi.xml.",
         ),
     ] = None,
     as_json: Json = False,

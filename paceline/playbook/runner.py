@@ -149,7 +149,11 @@ class Play:
         words = shlex.join(
             [self._playbook.config_of(name), *(f"{key}={show(value)}" for key, value in entry.settings.items())]
         )
-        filled = {"{run}": shlex.quote(str(run)), "{config}": words, "{place}": shlex.quote(str(self._root / entry.place))}
+        filled = {
+            "{run}": shlex.quote(str(run)),
+            "{config}": words,
+            "{place}": shlex.quote(str(self._root / entry.place)),
+        }
         lines = []
         for line in phase.remedy:
             for word, value in filled.items():

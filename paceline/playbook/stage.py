@@ -25,9 +25,7 @@ class Stage:
     root: Path
     """absolute"""
 
-    def scene(
-        self, name: str, used: Used, links: Links, number: int = 1, record: PlayRecord | None = None
-    ) -> Scene:
+    def scene(self, name: str, used: Used, links: Links, number: int = 1, record: PlayRecord | None = None) -> Scene:
         """What the phase of that name is shown."""
         settings = self.playbook.settings(name, used.settings)
         config = self.playbook.config_of(name)

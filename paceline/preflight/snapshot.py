@@ -39,7 +39,13 @@ def _ask(command: Sequence[str]) -> tuple[str, bool]:
     """(what it says, True), or (why it says nothing, False)."""
     try:
         done = subprocess.run(
-            command, capture_output=True, text=True, errors="replace", timeout=TIMEOUT_S, check=False, stdin=subprocess.DEVNULL
+            command,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=TIMEOUT_S,
+            check=False,
+            stdin=subprocess.DEVNULL,
         )
     except FileNotFoundError:
         return f"{command[0]} is not installed here", False

@@ -19,10 +19,10 @@ from typing import Any, ClassVar, Literal
 
 from paceline.config.sections import key
 from paceline.files import finite, read_json
-from paceline.playbook.verdicts import LIMITS, MET, NOT_JUDGED, NOT_MEASURED, NOT_MET, shown
 from paceline.playbook.phase import Phase, Scene, Work
 from paceline.playbook.results import EVERY, Evidence, Grid, Outcome, Reports, Value
 from paceline.playbook.state import FAILED, SKIPPED, PhaseRecord
+from paceline.playbook.verdicts import LIMITS, MET, NOT_JUDGED, NOT_MEASURED, NOT_MET, shown
 
 COLUMNS = ("phase", "criterion", "number", "file and window", "verdict", "why")
 SKIPPED_WORD = "skipped"
@@ -97,7 +97,9 @@ def judge_record(record: PhaseRecord) -> Iterator[Row]:
         return
     if record.state == FAILED or not record.has_run:
         do = "; ".join(record.remedy)
-        yield Row(record.name, "ends well", "", record.place, record.state, record.reason + (f"; type {do}" if do else ""))
+        yield Row(
+            record.name, "ends well", "", record.place, record.state, record.reason + (f"; type {do}" if do else "")
+        )
         return
     if not record.gate:
         yield Row(record.name, "ends well", f"exit code {record.exit_code}", record.place, MET)
@@ -108,7 +110,9 @@ def judge_record(record: PhaseRecord) -> Iterator[Row]:
         why = str(condition.get("why") or "")
         if condition["verdict"] in (NOT_MET, NOT_MEASURED) and record.remedy:
             why += ("; " if why else "") + "type " + " ; ".join(record.remedy)
-        limits = ", ".join(f"{name} = {shown(condition['values'][name])}" for name in condition["values"] if name not in names)
+        limits = ", ".join(
+            f"{name} = {shown(condition['values'][name])}" for name in condition["values"] if name not in names
+        )
         text = condition["text"] + (f"   ({limits})" if limits and condition["verdict"] != NOT_JUDGED else "")
         yield Row(record.name, text, numbers, "; ".join(sources), condition["verdict"], why)
 

@@ -68,11 +68,19 @@ class Audit(Phase):
         }
         traces = ", ".join(short(Path(trace)) for trace in audit["traces"])
         events = f"{short(run / 'events.jsonl')}, choices at the start"
-        evidence = [Evidence("promised", str(audit["promised"]), events), Evidence("seen", wrong or "as promised", traces)]
+        evidence = [
+            Evidence("promised", str(audit["promised"]), events),
+            Evidence("seen", wrong or "as promised", traces),
+        ]
         evidence += [Evidence("fallback", said, events) for said in fallbacks]
         rows = [
-            [each["backend"], ", ".join(audit["branches"].get(each["backend"], ())), f"{each['count']:,}"]
-            + [f"{each['time_ms']:.3f}", ", ".join(each["names"][:3])]
+            [
+                each["backend"],
+                ", ".join(audit["branches"].get(each["backend"], ())),
+                f"{each['count']:,}",
+                f"{each['time_ms']:.3f}",
+                ", ".join(each["names"][:3]),
+            ]
             for each in audit["seen"]
         ]
         table = Grid("attention in the profile", ("attention", "for", "calls", "ms", "kernels"), rows)
@@ -95,7 +103,7 @@ def find_fallbacks(run: Run) -> list[str]:
         if str(event["requested"]) != str(event["effective"]):
             found.append(f"{about}: {event['requested']} → {event['effective']} ({event.get('reason')})")
     path, device = choices.get("model.sparse_path"), choices.get("device")
-    if path and device and "cuda" in str(device["effective"]):
-        if path.get("requested") == "auto" and path.get("effective") == "torch":
-            found.append(f"model.sparse_path: auto → torch ({path.get('reason')})")
+    on_gpu = device is not None and "cuda" in str(device["effective"])
+    if path and on_gpu and (path.get("requested"), path.get("effective")) == ("auto", "torch"):
+        found.append(f"model.sparse_path: auto → torch ({path.get('reason')})")
     return found

@@ -42,7 +42,7 @@ class Endure(Train):
             "memory_growth_low": "the low end of its interval",
             "memory_growth_high": "the high end",
         },
-        Train.reports.prefixes | {"observed.": "the last observation of the model by its recipe, such as its gates"},
+        {**Train.reports.prefixes, "observed.": "the last observation of the model by its recipe, such as its gates"},
     )
 
     kind: Literal["endure"] = key(..., "It trains for long.")  # type: ignore[assignment]
@@ -53,8 +53,14 @@ class Endure(Train):
         findings = run.events_of("finding")
         closed = [each for each in findings if _kind(each) == "gate_collapse"]
         incidents = {str(each.get("incident")) for each in run.events_of("incident")}
-        results: dict[str, Value] = {"incidents": len(incidents), "findings": len(findings), "gates_closed": len(closed)}
-        sources = dict.fromkeys(results, f"{events}, the whole run, {run.metrics[-1]['step'] if run.metrics else 0:,} steps")
+        results: dict[str, Value] = {
+            "incidents": len(incidents),
+            "findings": len(findings),
+            "gates_closed": len(closed),
+        }
+        sources = dict.fromkeys(
+            results, f"{events}, the whole run, {run.metrics[-1]['step'] if run.metrics else 0:,} steps"
+        )
         evidence = [Evidence("incidents", ", ".join(sorted(incidents)) or "none", events)]
         evidence += [Evidence(f"finding: {_kind(each)}", str(each["finding"].get("what")), events) for each in findings]
         metrics = short(run.layout.metrics)

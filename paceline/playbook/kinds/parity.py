@@ -54,8 +54,10 @@ class Parity(Phase):
             for path, spent in times.items()
         ]
         cells = [
-            [row["case"], row["path"], row["precision"], f"{row['error']:.1e}", row["worst"], f"{row['limit']:g}"]
-            + ["" if row["ok"] else "wrong"]
+            [
+                *(row["case"], row["path"], row["precision"], f"{row['error']:.1e}", row["worst"], f"{row['limit']:g}"),
+                "" if row["ok"] else "wrong",
+            ]
             for row in rows
         ]
         table = Grid("against float64", ("case", "path", "precision", "largest error", "of", "limit", ""), cells)

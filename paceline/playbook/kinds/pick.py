@@ -89,7 +89,9 @@ class Pick(Successor):
         able = [each.pace.mean for each in tried if each.can_win and each.pace]
         results: dict[str, Value] = {"num_cases": len(tried), "failures": sum(not each.can_win for each in tried)}
         rows = [_row(each, each is winner) for each in tried]
-        table = Grid(f"last {self.window} steps of each case", ("case", "mean", "deviation", "unit", "window", ""), rows)
+        table = Grid(
+            f"last {self.window} steps of each case", ("case", "mean", "deviation", "unit", "window", ""), rows
+        )
         links, record = {"sweep": work.place}, short(work.place / RECORD)
         sources = dict.fromkeys(results, f"{record}, {len(tried)} trials")
         if winner is None or winner.pace is None:

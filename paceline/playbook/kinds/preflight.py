@@ -32,7 +32,11 @@ class Preflight(Phase):
         place = scene.place("snapshot")
         snapshot = ["--snapshot", str(place)] if self.snapshot else []
         arguments = ["preflight", scene.config, *scene.overrides(), *quick, *snapshot, "--json"]
-        identity = {"config": scene.config, "digest": file_digest(scene.config), "settings": dict(scene.settings)}
+        identity: dict[str, Any] = {
+            "config": scene.config,
+            "digest": file_digest(scene.config),
+            "settings": dict(scene.settings),
+        }
         answer = scene.place("preflight.json")
         identity |= {"quick": self.quick} | ({"snapshot": True} if self.snapshot else {})
         beside = {"snapshot": place} if self.snapshot else {}
@@ -52,7 +56,9 @@ class Preflight(Phase):
         results = {"failures": count["fail"], "warnings": count["warn"], "passed": count["ok"]}
         links = {"preflight": Path(work.place)} | dict(work.beside)
         for place in work.beside.values():
-            evidence += [Evidence(path.name, _first_line(path), f"{place.name}/{path.name}") for path in sorted(place.iterdir())]
+            evidence += [
+                Evidence(path.name, _first_line(path), f"{place.name}/{path.name}") for path in sorted(place.iterdir())
+            ]
         sources = dict.fromkeys(results, f"{short(work.place)}, {len(checks)} checks")
         return Outcome(results, evidence, links, sources)
 

@@ -76,7 +76,7 @@ class Train(Successor):
         evidence = [Evidence(*row) for row in result_rows(run)]
         results, file = read_results(run), short(run.layout.metrics)
         sources = {"failures": f"{short(run.layout.run)}, all attempts", "memory_gib": f"{file}, the most of all rows"}
-        sources |= {name: f"{file}, the row of that step" for name in ("first_loss", "final_loss")}
+        sources |= dict.fromkeys(("first_loss", "final_loss"), f"{file}, the row of that step")
         pace = read_pace(run, self.window)
         if pace is not None:
             results |= {"pace": pace.mean, "pace_std": pace.std}

@@ -37,4 +37,4 @@ class _Marked(contextlib.AbstractContextManager[object]):
     def __exit__(self, *_: object) -> None:
         if torch.cuda.is_available():
             torch.cuda.nvtx.range_pop()  # type: ignore[no-untyped-call]
-        self._in_profile.__exit__(None, None, None)  # type: ignore[no-untyped-call]
+        self._in_profile.__exit__(None, None, None)
