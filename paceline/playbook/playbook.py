@@ -42,6 +42,7 @@ from paceline.playbook.kinds.ranges import Ranges
 from paceline.playbook.kinds.serve import Serve
 from paceline.playbook.kinds.sweep import Sweep
 from paceline.playbook.kinds.train import Train
+from paceline.playbook.limits import read_limits
 from paceline.playbook.phase import Phase
 from paceline.playbook.sizes import choose_sizes, compute, is_formula, read_facts
 from paceline.recipes.job import load_job
@@ -142,11 +143,10 @@ def load_playbook(target: str, overrides: Sequence[str] = ()) -> Playbook:
     written = read_layer(path, shown)
     problems = [*written.problems, *typed.problems]
     top, raw, order = _sort_written(written, problems)
-    written_top = dict(top)
     config_keys, own = _sort_typed(typed, raw, top, order, problems)
-    limits = _read_limits(written_top, typed, problems)
     if not problems:
-        problems += _compute(raw, written_top, typed, top, config_keys)
+        problems += _compute(raw, top, typed, config_keys)
+    limits = read_limits(top, typed, problems)
     origins: dict[str, str] = {}
     phases: dict[str, Phase] = {}
     for name in order:
@@ -177,32 +177,12 @@ def _suit(target: str, typed: Layer) -> str:
     return target
 
 
-def _read_limits(top: Mapping[str, Entry], typed: Layer, problems: list[Problem]) -> dict[str, float | None]:
-    """The thresholds, those that were typed in place of the written ones."""
-    found = {key.removeprefix("limits."): entry for key, entry in top.items() if key.startswith("limits.")}
-    for key, entry in typed.entries.items():
-        name = key.removeprefix("limits.")
-        if name != key and name not in found:
-            close = nearest(name, found)
-            what = f"there is no threshold {key}" + (f"; did you mean limits.{close}?" if close else "")
-            problems.append(Problem(what, entry.origin, f"use one of {', '.join(found) or 'none'}"))
-        elif name != key:
-            found[name] = entry
-    for name, entry in found.items():
-        if entry.value is not None and (isinstance(entry.value, bool) or not isinstance(entry.value, int | float)):
-            what = f"limits.{name}={show(entry.value)} is not a number"
-            problems.append(Problem(what, entry.origin, "give a number, or null: not judged"))
-    return {name: entry.value for name, entry in found.items()}
-
-
-def _compute(
-    raw: dict[str, Raw], written: Mapping[str, Entry], typed: Layer, top: Mapping[str, Entry], general: Raw
-) -> list[Problem]:
-    """Puts values in the place of formulas; without any, and without sizes, the configuration is not even looked at."""
-    sizes = {key: entry for key, entry in written.items() if key.partition(".")[0] == "sizes"}
+def _compute(raw: dict[str, Raw], top: Raw, typed: Layer, general: Raw) -> list[Problem]:
+    """Puts values in the place of formulas, in phases and thresholds; without any the configuration is not even looked at."""
+    places = [(entries, key) for entries in (*raw.values(), top) for key in entries if is_formula(entries[key].value)]
+    sizes = {key: entry for key, entry in top.items() if key.partition(".")[0] == "sizes"}
     asked = {key: entry for key, entry in typed.entries.items() if key.startswith("sizes.")}
-    formulas = [(name, key) for name in raw for key, entry in raw[name].items() if is_formula(entry.value)]
-    if not formulas and not sizes and not asked:
+    if not places and not sizes and not asked:
         return []
     config = top.get("config")
     fixed = {key.removeprefix("set."): entry for key, entry in top.items() if key.startswith("set.")}
@@ -210,9 +190,9 @@ def _compute(
     try:
         facts = read_facts(str(config.value) if config else "", words)
         known = facts | (choose_sizes(sizes, asked, facts) if sizes or asked else {})
-        for name, key in formulas:
-            entry = raw[name][key]
-            raw[name][key] = Entry(compute(entry.value, known, entry.origin), entry.origin)
+        for entries, key in places:
+            entry = entries[key]
+            entries[key] = Entry(compute(entry.value, known, entry.origin), entry.origin)
     except PacelineError as error:
         return list(error.problems)
     return []
