@@ -27,43 +27,12 @@ from paceline.config.sections import RunConfig
 from paceline.config.shipped import find_shipped, list_shipped
 from paceline.config.source import Entry, Layer, read_layer, show
 from paceline.errors import ConfigError, PacelineError, Problem
-from paceline.playbook.kinds.accept import Accept
-from paceline.playbook.kinds.audit import Audit
-from paceline.playbook.kinds.check import Check
-from paceline.playbook.kinds.compare import Compare
-from paceline.playbook.kinds.endure import Endure
-from paceline.playbook.kinds.export import Export
-from paceline.playbook.kinds.isolate import Isolate
-from paceline.playbook.kinds.loader import Loader
-from paceline.playbook.kinds.parity import Parity
-from paceline.playbook.kinds.pick import Pick
-from paceline.playbook.kinds.preflight import Preflight
-from paceline.playbook.kinds.ranges import Ranges
-from paceline.playbook.kinds.serve import Serve
-from paceline.playbook.kinds.sweep import Sweep
-from paceline.playbook.kinds.train import Train
+from paceline.playbook.kinds.catalogue import KINDS
 from paceline.playbook.limits import read_limits
 from paceline.playbook.phase import Phase
 from paceline.playbook.sizes import choose_sizes, compute, is_formula, read_facts
 from paceline.recipes.job import load_job
 
-KINDS: dict[str, type[Phase]] = {
-    "preflight": Preflight,
-    "train": Train,
-    "sweep": Sweep,
-    "compare": Compare,
-    "check": Check,
-    "export": Export,
-    "serve": Serve,
-    "pick": Pick,
-    "isolate": Isolate,
-    "endure": Endure,
-    "loader": Loader,
-    "parity": Parity,
-    "audit": Audit,
-    "ranges": Ranges,
-    "accept": Accept,
-}
 _TOP = ("about", "config", "set", "sizes", "limits", "phases")
 _OWN = ("sizes", "limits")
 """what is the playbook's and can be typed"""
@@ -103,9 +72,15 @@ class Playbook:
         return {key: entry.value for key, entry in {**general, **self.typed_for.get(name, {})}.items()}
 
     def configured(self, name: str) -> dict[str, Any]:
-        """The overrides of a phase without those of its own file: the playbook's, and what was typed for all and for it."""
-        typed = {**self.typed, **self.typed_for.get(name, {})}
-        return {**self.set, **{key: entry.value for key, entry in typed.items()}}
+        """The overrides of a phase without its own in the file: the playbook's, and what was typed for all and for it."""
+        return {**self.set, **self._typed(name)}
+
+    def typed_words(self, name: str) -> list[str]:
+        """What was typed for all and for the phase, to type it again."""
+        return [f"{key}={show(value)}" for key, value in self._typed(name).items()]
+
+    def _typed(self, name: str) -> dict[str, Any]:
+        return {key: entry.value for key, entry in {**self.typed, **self.typed_for.get(name, {})}.items()}
 
     def not_for(self, name: str) -> list[str]:
         """What was given for all phases and is not for this one, with the reason."""

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shlex
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -28,6 +27,7 @@ from paceline.playbook.gate import Judged, judge
 from paceline.playbook.pages import write_pages
 from paceline.playbook.phase import Phase, Work
 from paceline.playbook.preview import show_command
+from paceline.playbook.remedy import fill_remedy
 from paceline.playbook.results import Outcome
 from paceline.playbook.stage import Links, Stage
 from paceline.playbook.state import (
@@ -140,26 +140,11 @@ class Play:
 
     def _fill_remedy(self, record: PlayRecord, name: str) -> list[str]:
         """What to type next, with the run and the configuration of this phase."""
-        phase, links = self._playbook.phases[name], self._stage.links(record)
-        entry = record.phase(name)
-        sources = [links.get(source, {}).get("run") for source in phase.trained().values()]
-        run = next((each for each in sources if each is not None), self._root / entry.place)
-        if phase.trains:
-            run = self._root / entry.place
-        words = shlex.join(
-            [self._playbook.config_of(name), *(f"{key}={show(value)}" for key, value in entry.settings.items())]
-        )
-        filled = {
-            "{run}": shlex.quote(str(run)),
-            "{config}": words,
-            "{place}": shlex.quote(str(self._root / entry.place)),
-        }
-        lines = []
-        for line in phase.remedy:
-            for word, value in filled.items():
-                line = line.replace(word, value)
-            lines.append(line)
-        return lines
+        phase, entry, links = self._playbook.phases[name], record.phase(name), self._stage.links(record)
+        place = self._root / entry.place
+        sources = [links[source]["run"] for source in phase.trained().values() if "run" in links.get(source, {})]
+        run = sources[0] if sources and not phase.trains else place
+        return fill_remedy(phase.remedy, run, self._playbook.config_of(name), self._playbook.typed_words(name), place)
 
     def _with_remedy(self, error: PacelineError, entry: PhaseRecord) -> list[Problem]:
         do = " ; ".join(entry.remedy)

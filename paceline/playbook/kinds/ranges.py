@@ -7,6 +7,7 @@ gate: [covered >= 0.5]
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import ClassVar, Literal
 
@@ -47,7 +48,7 @@ class Ranges(Phase):
         found = read_json(work.place)
         results: dict[str, Value] = {name: found[name] for name in ("covered", "num_steps")}
         results["num_ranges"] = len(found["ranges"])
-        results |= {f"share.{row['name'].replace(' ', '_')}": row["share"] for row in found["ranges"]}
+        results |= {f"share.{_word(row['name'])}": row["share"] for row in found["ranges"]}
         source = f"{short(Path(found['trace']))}, {found['num_steps']} steps, {found['clock']}"
         rows = [
             [row["name"], row["inside"], f"{row['calls']:,}", f"{row['ms']:,.3f}", f"{row['share']:.1%}"]
@@ -56,3 +57,8 @@ class Ranges(Phase):
         table = Grid(f"time by range ({found['clock']})", ("range", "inside", "times", "ms a step", "share"), rows)
         evidence = [Evidence("inside a phase", f"{found['covered']:.1%} of a step", source)]
         return Outcome(results, evidence, {"ranges": work.place}, dict.fromkeys(results, source), [table])
+
+
+def _word(name: str) -> str:
+    """As a gate can say it: nsa_window_backward."""
+    return re.sub(r"\W+", "_", name)
