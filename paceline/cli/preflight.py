@@ -82,7 +82,7 @@ def examine(job: Job | None, flags: Flags, *, is_quick: bool) -> Report:
 
 def _count(subject: Subject) -> tuple[Subject, list[Check]]:
     """Asks a worker for parameters and samples, where it can know them."""
-    if subject.job is None or subject.identity is None or not can_ask():
+    if subject.job is None or subject.job.recipe.foreign is not None or subject.identity is None or not can_ask():
         return subject, []
     try:
         with waiting("counting parameters and samples in a worker process"):

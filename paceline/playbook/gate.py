@@ -52,6 +52,12 @@ def check_gates(playbook: Playbook) -> list[Problem]:
     """What is wrong with the gates of a playbook, as far as it can be known before anything starts."""
     problems: list[Problem] = []
     for name, phase in playbook.phases.items():
+        for word in phase.numbers:
+            if not phase.reports.has(word):
+                close = nearest(word, phase.reports.names)
+                do = f"write {close}" if close else f"use one of {phase.reports.listed()}"
+                what = f"{name} is to list {word}, which a phase of its kind does not report"
+                problems.append(Problem(what, playbook.where(name, "numbers"), do))
         for text in phase.gate:
             where = playbook.where(name, "gate")
             try:

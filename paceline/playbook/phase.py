@@ -122,6 +122,7 @@ class Phase(Section, ABC):
     required: Bool = key(True, "false: where it fails, the playbook goes on with what does not need it.")
     when: str | None = key(None, "A condition over the configuration, world_size and num_gpus; else it is skipped.")
     otherwise: str = key("", "The reason to skip it with, where `when` does not hold.")
+    numbers: Words = key([], "Results that an acceptance table lists besides those of the gate.")
     remedy: Words = key([], "Commands to type where it fails; {run}, {config} and {place} are filled in.")
 
     def trained(self) -> dict[str, str]:

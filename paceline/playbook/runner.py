@@ -87,7 +87,7 @@ class Play:
             phase = self._playbook.phases[entry.name]
             if entry.kind != phase.kind:
                 record.phases[record.phases.index(entry)] = entry = PhaseRecord(entry.name, phase.kind)
-            entry.about = phase.about
+            entry.about, entry.numbers = phase.about, list(phase.numbers)
             if entry.state == RUNNING:
                 entry.state, entry.reason = STOPPED, "the playbook was killed while this ran"
             if entry.name in self._selection.skipped and not entry.has_run:
@@ -191,7 +191,7 @@ class Play:
             ]
             what = ", ".join(changed) or "what it is asked to do"
             self._say(f"{entry.name}: changed since it was begun ({what}): it is done again")
-            fresh = PhaseRecord(entry.name, entry.kind, entry.about, number=entry.number + 1)
+            fresh = PhaseRecord(entry.name, entry.kind, entry.about, number=entry.number + 1, numbers=entry.numbers)
             vars(entry).update(vars(fresh))
             work = phase.plan_work(self._stage.scene(entry.name, used, links, entry.number, record))
         entry.settings, entry.fingerprint = settings, work.fingerprint

@@ -70,6 +70,8 @@ class PhaseRecord:
     """name of a result -> file and window"""
     tables: list[dict[str, Any]] = field(default_factory=list)
     """{"caption": …, "columns": […], "rows": [[…], …]}"""
+    numbers: list[str] = field(default_factory=list)
+    """names of results that an acceptance table lists, held to anything or not"""
     remedy: list[str] = field(default_factory=list)
     """where it failed: what to type next"""
     tail: list[str] = field(default_factory=list)

@@ -55,7 +55,7 @@ def _state(facts: PlaybookFacts) -> tuple[str, Tone]:
     verdict = text(facts.record.get("verdict"))
     if facts.state != "running":
         if verdict and facts.state in ("done", "failed"):
-            return f"{facts.state}: {verdict}", _tone_of(verdict)
+            return verdict if facts.state == "failed" else f"{facts.state}: {verdict}", _tone_of(verdict)
         return f"{facts.state}{more}", _TONES.get(facts.state, "plain")
     if facts.is_owned is False:
         return "interrupted: no process runs it any more; the same command goes on", "warning"

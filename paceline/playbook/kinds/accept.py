@@ -26,6 +26,8 @@ from paceline.playbook.verdicts import LIMITS, MET, NOT_JUDGED, NOT_MEASURED, NO
 
 COLUMNS = ("phase", "criterion", "number", "file and window", "verdict", "why")
 SKIPPED_WORD = "skipped"
+REPORTED = "reported"
+"""a number that is held to nothing, and is there to be read"""
 _KEPT = ("metrics.csv", "env.json", "config.yaml", "run.json", "events.jsonl")
 _LARGEST = 1 << 20
 """bytes of a file that is copied; a larger one is named instead"""
@@ -77,7 +79,7 @@ class Accept(Phase):
     def read(self, work: Work) -> Outcome:
         rows = [Row(**row) for row in read_json(work.place / "acceptance.json")["rows"]]
         count = {word: sum(row.verdict == word for row in rows) for word in (MET, NOT_JUDGED, SKIPPED_WORD)}
-        failed = len(rows) - sum(count.values())
+        failed = sum(map(_is_missed, rows))
         verdict = say_verdict(rows)
         results: dict[str, Value] = {"met": count[MET], "failed": failed, "not_judged": count[NOT_JUDGED]}
         results |= {"skipped": count[SKIPPED_WORD], "verdict": verdict}
@@ -101,6 +103,11 @@ def judge_record(record: PhaseRecord) -> Iterator[Row]:
             record.name, "ends well", "", record.place, record.state, record.reason + (f"; type {do}" if do else "")
         )
         return
+    judged = {name for condition in record.gate for name in condition["values"]}
+    for name in record.numbers:
+        if name not in judged:
+            number = f"{name} = {shown(record.results.get(name))}"
+            yield Row(record.name, "", number, record.sources.get(name, record.place), REPORTED)
     if not record.gate:
         yield Row(record.name, "ends well", f"exit code {record.exit_code}", record.place, MET)
     for condition in record.gate:
@@ -119,7 +126,8 @@ def judge_record(record: PhaseRecord) -> Iterator[Row]:
 
 def say_verdict(rows: Sequence[Row]) -> str:
     """What may be claimed, and no more."""
-    failed = [row for row in rows if row.verdict not in (MET, NOT_JUDGED, SKIPPED_WORD)]
+    rows = [row for row in rows if row.verdict != REPORTED]
+    failed = [row for row in rows if _is_missed(row)]
     open_ones = sum(row.verdict == NOT_JUDGED for row in rows)
     skipped = sum(row.verdict == SKIPPED_WORD for row in rows)
     rest = [f"{open_ones} not judged"] if open_ones else []
@@ -130,6 +138,10 @@ def say_verdict(rows: Sequence[Row]) -> str:
     if not any(row.verdict == MET for row in rows):
         return "; ".join(["nothing was judged", *rest])
     return "; ".join(["passed what was judged", *rest]) if rest else "passed"
+
+
+def _is_missed(row: Row) -> bool:
+    return row.verdict not in (MET, NOT_JUDGED, SKIPPED_WORD, REPORTED)
 
 
 def write_csv(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
