@@ -44,6 +44,8 @@ class Outcome:
     """what later phases and the page look for: run, best, export, report …"""
     sources: Mapping[str, str] = field(default_factory=dict)
     """name of a result -> the file it stands in, and the window it was taken over"""
+    untold: Mapping[str, str] = field(default_factory=dict)
+    """name of a result that such a run cannot tell -> why: a condition on it is not judged"""
     tables: Sequence[Grid] = ()
     skipped: str = ""
     """why there was nothing to look at here: the phase counts as skipped then"""

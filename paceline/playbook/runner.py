@@ -272,7 +272,7 @@ class Play:
                 if source in self._playbook.phases and source not in earlier and not phase.reports.has(name):
                     what = f"the gate of {entry.name} asks for {name}, and {source} has not been run here"
                     raise UsageError(what, where, f"run {source}, too, or change the gate: {entry.name}.gate=…")
-        return judge(conditions, entry.results, earlier, reported, where, self._playbook.limits)
+        return judge(conditions, entry.results, earlier, reported, where, self._playbook.limits, entry.untold)
 
     def _gate_error(self, entry: PhaseRecord, failed: Sequence[Judged]) -> GateError:
         place = self._root / entry.place if entry.place else self._root

@@ -68,6 +68,8 @@ class PhaseRecord:
     links: dict[str, str] = field(default_factory=dict)
     sources: dict[str, str] = field(default_factory=dict)
     """name of a result -> file and window"""
+    untold: dict[str, str] = field(default_factory=dict)
+    """name of a result that such a run cannot tell -> why"""
     tables: list[dict[str, Any]] = field(default_factory=list)
     """{"caption": …, "columns": […], "rows": [[…], …]}"""
     numbers: list[str] = field(default_factory=list)
@@ -81,7 +83,7 @@ class PhaseRecord:
         self.results = finite(dict(outcome.results)) | {"seconds": round(self.seconds, 3)}
         self.evidence = [{"what": e.what, "value": e.value, "from": e.source} for e in outcome.evidence]
         self.links = {word: relative(path, root) for word, path in outcome.links.items()}
-        self.sources = dict(outcome.sources)
+        self.sources, self.untold = dict(outcome.sources), dict(outcome.untold)
         self.tables = [asdict(table) for table in outcome.tables]
 
 

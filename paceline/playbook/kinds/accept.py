@@ -89,7 +89,7 @@ class Accept(Phase):
         evidence = [Evidence("verdict", verdict, source)]
         evidence += [Evidence("deliverable", name, f"{work.place.name}/{name}") for name in listed]
         links = {"deliverables": work.place}
-        return Outcome(results, evidence, links, dict.fromkeys(results, source), [table], verdict=verdict)
+        return Outcome(results, evidence, links, dict.fromkeys(results, source), tables=[table], verdict=verdict)
 
 
 def judge_record(record: PhaseRecord) -> Iterator[Row]:

@@ -85,7 +85,7 @@ class Audit(Phase):
         ]
         table = Grid("attention in the profile", ("attention", "for", "calls", "ms", "kernels"), rows)
         sources = {"as_promised": f"{traces}, the profiled steps", "fallbacks": events, "backend": events}
-        return Outcome(results, evidence, {"audit": work.place}, sources, [table])
+        return Outcome(results, evidence, {"audit": work.place}, sources, tables=[table])
 
 
 def tells_attention(run: Run) -> bool:

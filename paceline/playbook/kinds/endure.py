@@ -78,8 +78,10 @@ class Endure(Train):
         results |= {f"observed.{name}": value for name, value in last.items()}
         sources |= {f"observed.{name}": where for name in last}
         evidence += [Evidence(name, f"{value:.4g}", where) for name, value in last.items() if is_finite(value)]
+        untold = {} if has_memory(run) else dict.fromkeys(_spread("memory_growth", None), "no row tells of memory")
         return dataclasses.replace(
             outcome,
+            untold=untold,
             results={**outcome.results, **results},
             evidence=[*outcome.evidence, *evidence],
             sources={**outcome.sources, **sources},
@@ -90,6 +92,11 @@ class Endure(Train):
         if results.get(COLLAPSED) is None:
             return []
         return [(f"{COLLAPSED} <= limits.gate_collapsed", "share of heads that listen to one branch only")]
+
+
+def has_memory(run: Run) -> bool:
+    """A script of its own need not tell."""
+    return any(is_finite(row.get("memory_gib")) for row in run.metrics)
 
 
 def _kind(event: Mapping[str, Any]) -> str:

@@ -62,4 +62,4 @@ class Parity(Phase):
         ]
         table = Grid("against float64", ("case", "path", "precision", "largest error", "of", "limit", ""), cells)
         sources = dict.fromkeys(results, source)
-        return Outcome(results, evidence, {"parity": work.place}, sources, [table])
+        return Outcome(results, evidence, {"parity": work.place}, sources, tables=[table])

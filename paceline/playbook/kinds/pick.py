@@ -95,14 +95,14 @@ class Pick(Successor):
         links, record = {"sweep": work.place}, short(work.place / RECORD)
         sources = dict.fromkeys(results, f"{record}, {len(tried)} trials")
         if winner is None or winner.pace is None:
-            return Outcome(results, [Evidence("winner", "none", why)], links, sources, [table])
+            return Outcome(results, [Evidence("winner", "none", why)], links, sources, tables=[table])
         pace, file = winner.pace, short(winner.root / "metrics.csv")
         source = f"{file}, {pace.column}, {pace.window}"
         results |= {"pace": pace.mean, "pace_std": pace.std, "slowest_pace": min(able), "winner": winner.name}
         evidence = [Evidence("winner", winner.name, why), Evidence("its pace", pace.shown, source)]
         links["best"] = winner.root / "config.yaml"
         sources |= dict.fromkeys(("pace", "pace_std", "slowest_pace"), source) | {"winner": f"{record}; {why}"}
-        return Outcome(results, evidence, links, sources, [table])
+        return Outcome(results, evidence, links, sources, tables=[table])
 
 
 def choose(tried: Sequence[Tried], margin: float) -> tuple[Tried | None, str]:

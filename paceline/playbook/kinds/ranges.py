@@ -56,7 +56,7 @@ class Ranges(Phase):
         ]
         table = Grid(f"time by range ({found['clock']})", ("range", "inside", "times", "ms a step", "share"), rows)
         evidence = [Evidence("inside a phase", f"{found['covered']:.1%} of a step", source)]
-        return Outcome(results, evidence, {"ranges": work.place}, dict.fromkeys(results, source), [table])
+        return Outcome(results, evidence, {"ranges": work.place}, dict.fromkeys(results, source), tables=[table])
 
 
 def _word(name: str) -> str:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from paceline.files import write_json
+from paceline.playbook.gate import judge
 from paceline.playbook.kinds.accept import Row, judge_record, say_verdict
 from paceline.playbook.kinds.audit import Audit, find_fallbacks
 from paceline.playbook.kinds.endure import Endure
@@ -71,6 +72,15 @@ def test_too_short_a_run_has_no_plateau(tmp_path: Path) -> None:
     outcome = Endure(kind="endure").read(Work([], root, {}))
     assert outcome.results["memory_growth_high"] is None
     assert "fewer than 8 rows" in outcome.sources["memory_growth_high"]
+
+
+def test_memory_that_nobody_tells_is_not_judged(tmp_path: Path) -> None:
+    root = write_run(tmp_path / "run", [{"units_per_s": 1.0}] * 40)
+    outcome = Endure(kind="endure").read(Work([], root, {}))
+    assert outcome.untold["memory_growth_high"] == "no row tells of memory"
+    condition = ("memory_growth_high <= limits.memory_growth", "")
+    (judged,) = judge([condition], outcome.results, {}, {}, "", {"memory_growth": 0.1}, outcome.untold)
+    assert (judged.verdict, judged.why, judged.is_missed) == ("not judged", "no row tells of memory", False)
 
 
 def test_the_share_of_a_step_that_waits_for_data(tmp_path: Path) -> None:
