@@ -109,13 +109,14 @@ class Play:
                 # A phase that ended with its gate open, or was stopped, has said so itself.
                 if entry.state in (WAITING, RUNNING):
                     entry.state, entry.reason = FAILED, error.problems[0].what
-                entry.remedy = self._fill_remedy(record, name)
-                if not self._playbook.phases[name].required and not isinstance(error, Interrupted):
+                was_stopped = isinstance(error, Interrupted)
+                entry.remedy = [] if was_stopped else self._fill_remedy(record, name)
+                if not self._playbook.phases[name].required and not was_stopped:
                     self._save(record)
                     self._say(f"{name}: {entry.state}: {entry.reason}; the playbook goes on without it")
                     missed += self._with_remedy(error, entry)
                     continue
-                record.state = STOPPED if isinstance(error, Interrupted) else FAILED
+                record.state = STOPPED if was_stopped else FAILED
                 record.reason = f"{name}: {entry.state}"
                 self._save(record)
                 raise
