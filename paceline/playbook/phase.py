@@ -25,6 +25,18 @@ from paceline.playbook.state import PhaseRecord
 Words = Annotated[list[str], BeforeValidator(lambda value: [value] if isinstance(value, str) else value)]
 """One word or a list of them."""
 
+ANY = "any"
+
+
+def _by_result(value: Any) -> Any:
+    """Lines without a name are for whatever failed."""
+    named = value if isinstance(value, dict) else {ANY: value}
+    return {name: [lines] if isinstance(lines, str) else lines for name, lines in named.items()}
+
+
+Remedies = Annotated[dict[str, list[str]], BeforeValidator(_by_result)]
+"""Result that was missed, or any -> commands to type."""
+
 UNKNOWN = "<{}>"
 """What stands for a value that an earlier phase will find: in --dry-run, and while a playbook is checked."""
 _UNKNOWN = re.compile(r"<\w+\.\w+>")
@@ -123,7 +135,10 @@ class Phase(Section, ABC):
     when: str | None = key(None, "A condition over the configuration, world_size and num_gpus; else it is skipped.")
     otherwise: str = key("", "The reason to skip it with, where `when` does not hold.")
     numbers: Words = key([], "Results that an acceptance table lists besides those of the gate.")
-    remedy: Words = key([], "Commands to type where it fails; {run}, {config} and {place} are filled in.")
+    remedy: Remedies = key(
+        {},
+        "Commands to type where it fails, all or by the result that was missed; {run}, {config} and {place} are filled in.",
+    )
 
     def trained(self) -> dict[str, str]:
         """Its own key -> the earlier phase that it names, and whose run is taken."""

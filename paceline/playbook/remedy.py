@@ -6,8 +6,17 @@ fill_remedy(["paceline triage {run} --symptom deadlock"], run, …)    -> ["pace
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+
+from paceline.playbook.phase import ANY
+
+
+def choose_remedy(remedies: Mapping[str, Sequence[str]], missed: Sequence[str]) -> list[str]:
+    """The lines for the results that were missed, and those for any; all of them where no result was, but the command failed."""
+    words = {part for name in missed for part in name.split(".")}
+    chosen = [lines for name, lines in remedies.items() if name == ANY or not missed or name in words]
+    return list(dict.fromkeys(line for lines in chosen for line in lines))
 
 
 def fill_remedy(lines: Sequence[str], run: Path, config: str, typed: Sequence[str], place: Path) -> list[str]:

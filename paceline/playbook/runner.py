@@ -27,7 +27,7 @@ from paceline.playbook.gate import Judged, judge
 from paceline.playbook.pages import write_pages
 from paceline.playbook.phase import Phase, Work
 from paceline.playbook.preview import show_command
-from paceline.playbook.remedy import fill_remedy
+from paceline.playbook.remedy import choose_remedy, fill_remedy
 from paceline.playbook.results import Outcome
 from paceline.playbook.stage import Links, Stage
 from paceline.playbook.state import (
@@ -43,6 +43,8 @@ from paceline.playbook.state import (
     Store,
     relative,
 )
+from paceline.playbook.verdicts import NOT_MEASURED
+from paceline.playbook.verdicts import NOT_MET as UNMET
 from paceline.playbook.winner import Used, find_used
 from paceline.telemetry.layout import RunLayout
 from paceline.telemetry.machine import describe_machine
@@ -145,7 +147,9 @@ class Play:
         place = self._root / entry.place
         sources = [links[source]["run"] for source in phase.trained().values() if "run" in links.get(source, {})]
         run = sources[0] if sources and not phase.trains else place
-        return fill_remedy(phase.remedy, run, self._playbook.config_of(name), self._playbook.typed_words(name), place)
+        missed = [each for each in entry.gate if each["verdict"] in (UNMET, NOT_MEASURED)]
+        lines = choose_remedy(phase.remedy, [word for each in missed for word in each["values"]])
+        return fill_remedy(lines, run, self._playbook.config_of(name), self._playbook.typed_words(name), place)
 
     def _with_remedy(self, error: PacelineError, entry: PhaseRecord) -> list[Problem]:
         do = " ; ".join(entry.remedy)

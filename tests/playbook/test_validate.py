@@ -8,8 +8,10 @@ import pytest
 
 from paceline.playbook.playbook import Playbook, load_playbook
 from paceline.playbook.preview import check_play, describe_play
+from paceline.playbook.remedy import choose_remedy
 from paceline.playbook.selection import select
 from paceline.playbook.stage import Stage
+from paceline.triage.ladder import SYMPTOMS
 from tests.architecture.rooms import ROOT
 
 FOREIGN = str(ROOT / "examples" / "foreign-script" / "run.yaml")
@@ -64,8 +66,8 @@ def test_every_step_that_can_fail_points_to_what_to_type() -> None:
     book = load()
     silent = [name for name, phase in book.phases.items() if not phase.remedy]
     assert silent == ["acceptance"]
-    symptoms = " ".join(line for phase in book.phases.values() for line in phase.remedy)
-    assert all(f"--symptom {word}" in symptoms for word in ("low_throughput", "deadlock", "instability"))
+    symptoms = " ".join(line for phase in book.phases.values() for lines in phase.remedy.values() for line in lines)
+    assert all(f"--symptom {word}" in symptoms for word in SYMPTOMS)
     assert "bench parity" in symptoms
     # What no machine has in common with another is nobody's default.
     assert {name for name, limit in book.limits.items() if limit is None} == {"pace", "efficiency"}
@@ -76,3 +78,13 @@ def test_the_machine_chooses_sizes_and_thresholds() -> None:
     assert few.settings("endure", {})["train.max_steps"] < many.settings("endure", {})["train.max_steps"]
     assert load("limits.memory_growth=0.5").limits["memory_growth"] == 0.5
     assert few.limits["memory_growth"] == 0.05
+
+
+def test_a_missed_result_points_to_its_own_ladder() -> None:
+    remedies = load().phases["endure"].remedy
+    lost = choose_remedy(remedies, ["limits.pace_loss", "pace_change_high"])
+    assert lost == ["paceline diagnose {run}", "paceline triage {run} --symptom low_throughput"]
+    collapsed = choose_remedy(remedies, ["observed.gate_collapsed"])
+    assert collapsed[-1].endswith("instability")
+    # Where the command itself failed, nobody knows yet which one it is.
+    assert len(choose_remedy(remedies, [])) == 5

@@ -86,7 +86,7 @@ class Pick(Successor):
         tried = _read_tried(work.place, self.window)
         margin = float(read_json(work.place / RECORD)["plan"]["margin"])
         winner, why = choose(tried, margin)
-        able = [each.pace.mean for each in tried if each.can_win and each.pace]
+        slowest = min((each for each in tried if each.can_win), key=_mean, default=None)
         results: dict[str, Value] = {"num_cases": len(tried), "failures": sum(not each.can_win for each in tried)}
         rows = [_row(each, each is winner) for each in tried]
         table = Grid(
@@ -96,12 +96,13 @@ class Pick(Successor):
         sources = dict.fromkeys(results, f"{record}, {len(tried)} trials")
         if winner is None or winner.pace is None:
             return Outcome(results, [Evidence("winner", "none", why)], links, sources, tables=[table])
-        pace, file = winner.pace, short(winner.root / "metrics.csv")
-        source = f"{file}, {pace.column}, {pace.window}"
-        results |= {"pace": pace.mean, "pace_std": pace.std, "slowest_pace": min(able), "winner": winner.name}
+        pace, source = winner.pace, _source(winner)
+        assert slowest is not None
+        results |= {"pace": pace.mean, "pace_std": pace.std, "slowest_pace": _mean(slowest), "winner": winner.name}
         evidence = [Evidence("winner", winner.name, why), Evidence("its pace", pace.shown, source)]
         links["best"] = winner.root / "config.yaml"
-        sources |= dict.fromkeys(("pace", "pace_std", "slowest_pace"), source) | {"winner": f"{record}; {why}"}
+        sources |= dict.fromkeys(("pace", "pace_std"), source)
+        sources |= {"slowest_pace": _source(slowest), "winner": f"{record}; {why}"}
         return Outcome(results, evidence, links, sources, tables=[table])
 
 
@@ -116,6 +117,15 @@ def choose(tried: Sequence[Tried], margin: float) -> tuple[Tried | None, str]:
         return close[0][0], f"the highest mean, by more than {margin:.0%}"
     winner = min(close, key=lambda pair: pair[1].std)[0]
     return winner, f"the smallest deviation of the {len(close)} whose means differ by less than {margin:.0%}"
+
+
+def _mean(tried: Tried) -> float:
+    return tried.pace.mean if tried.pace else 0.0
+
+
+def _source(tried: Tried) -> str:
+    assert tried.pace is not None
+    return f"{short(tried.root / 'metrics.csv')}, {tried.pace.column}, {tried.pace.window}"
 
 
 def _row(tried: Tried, is_winner: bool) -> list[str]:

@@ -77,6 +77,8 @@ class Train(Successor):
         results, file = read_results(run), short(run.layout.metrics)
         sources = {"failures": f"{short(run.layout.run)}, all attempts", "memory_gib": f"{file}, the most of all rows"}
         sources |= dict.fromkeys(("first_loss", "final_loss"), f"{file}, the row of that step")
+        paces = ("samples_per_s", "units_per_s", "step_ms_p50")
+        sources |= dict.fromkeys(paces, f"{file}, median of the rows after the first, of the last attempt")
         pace = read_pace(run, self.window)
         if pace is not None:
             results |= {"pace": pace.mean, "pace_std": pace.std}
