@@ -31,5 +31,5 @@ def test_validation_of_nsa_on_a_gpu(tmp_path: Path) -> None:
     shares = phases["attribution"]["results"]
     assert all(shares[f"share.nsa_{branch}"] > 0 for branch in ("compressed", "selected", "window"))
     assert any(name.endswith("_backward") and value > 0 for name, value in shares.items())
-    assert phases["endure"]["results"]["memory_growth_high"] <= 0.01
+    assert phases["endure"]["results"]["memory_growth_high"] <= 0.03
     assert record["verdict"] == "passed what was judged; 1 not judged; 3 skipped"
