@@ -93,8 +93,8 @@ def _wrong_host(target: str, user: str | None, name: str) -> tuple[str, str] | N
     counted = re.fullmatch(r"([A-Za-z0-9][\w.-]*)[:*/](\d+)", name)
     if counted:
         return f"{target!r} is not a host", f"{target[: -len(name)]}{counted[1]} slots={counted[2]}"
-    odd = next((letter for letter in name if not re.match(r"[A-Za-z0-9.-]", letter)), name[:1])
-    plain = re.sub(r"[^A-Za-z0-9.-]", "-", name).strip("-.")
+    odd = next((letter for letter in name if not re.match(r"[A-Za-z0-9._-]", letter)), name[:1])
+    plain = re.sub(r"[^A-Za-z0-9._-]", "-", name).strip("-.")
     return f"{target!r} is not the name of a host ({odd!r} cannot be there)", plain or "node-a"
 
 

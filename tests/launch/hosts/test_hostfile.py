@@ -36,7 +36,7 @@ def test_hosts_in_their_order(tmp_path: Path) -> None:
         ("node-a slots=4 node-b", "one word too many", "node-a slots=4, and"),
         ("node-a,node-b", "more than one host", "node-a, node-b"),
         ("slots=4", "not with a host", "node-a slots=4"),
-        ("node_a", "cannot be there", "node-a"),
+        ("node!a", "cannot be there", "node-a"),
         ("-oProxyCommand=x", "not with a host", "node-a"),
         ("-oProxyCommand", "cannot be there", "oProxyCommand"),
         ("an;na@node-a", "more than one host", "an"),
