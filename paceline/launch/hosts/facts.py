@@ -116,7 +116,7 @@ def label_hosts(hosts: Sequence[HostFacts]) -> list[str]:
     for index, each in enumerate(hosts):
         label = each.host if count[each.host] == 1 else f"{each.host} ({each.address})"
         # Two processes of one machine, as somebody tries it out.
-        labels.append(label if addresses[each.host, each.address] == 1 else f"{label} #{index}")
+        labels.append(label if addresses[each.host, each.address] == 1 else f"{each.host} #{index + 1}")
     return labels
 
 

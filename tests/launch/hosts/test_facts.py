@@ -59,7 +59,7 @@ def test_each_host_has_a_label_of_its_own() -> None:
     assert label_hosts([A, host("node-b")]) == ["node-a", "node-b"]
     same = dataclasses.replace(A, address="10.0.0.9")
     assert label_hosts([A, same]) == ["node-a (10.0.0.1)", "node-a (10.0.0.9)"]
-    assert label_hosts([A, A]) == ["node-a (10.0.0.1) #0", "node-a (10.0.0.1) #1"]
+    assert label_hosts([A, A]) == ["node-a #1", "node-a #2"]
 
 
 def test_the_digest_follows_names_and_content(tmp_path: Path) -> None:
