@@ -12,6 +12,7 @@ import socket
 from paceline.errors import UsageError
 from paceline.launch.hosts.address import (
     address_of,
+    describe_interfaces,
     interface_of,
     local_address_towards,
     own_address,
@@ -49,7 +50,7 @@ def check_hosts(
     try:
         address = own_address(host)
         theirs = address or resolve(host, "flag --rdzv")[0]
-        mine = asked or address or local_address_towards(theirs, port)
+        mine = asked or address or _towards(theirs, port)
     except UsageError as error:
         return from_problems("names", error.problems)
     if address is not None and asked is not None and interface_of(address) != interface:
@@ -65,6 +66,15 @@ def check_hosts(
         return attend(meeting, facts)
     with server:
         return preside(meeting, facts, existing_place(subject.root), server)
+
+
+def _towards(address: str, port: int) -> str:
+    try:
+        return local_address_towards(address, port)
+    except OSError as error:
+        what = f"there is no way from {socket.gethostname()} to {address} ({error.strerror or error})"
+        do = f"bring up the network towards it: ip route get {address} (there are: {describe_interfaces()})"
+        raise UsageError(what, "flag --rdzv", do) from error
 
 
 def _try_to_listen(address: str, port: int) -> socket.socket | None:

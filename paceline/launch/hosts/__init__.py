@@ -1,1 +1,1 @@
-"""One training on several hosts: who they are, how they find each other, how they are started."""
+"""Several hosts that train one run together: who leads, who is there, and what each of them is told."""

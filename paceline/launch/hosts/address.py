@@ -111,15 +111,10 @@ def describe_interfaces(interfaces: Mapping[str, list[str]] | None = None) -> st
 
 
 def local_address_towards(host: str, port: int) -> str:
-    """This host's address on the way to another one: what the kernel would take, without sending anything."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    with socket.socket(family, socket.SOCK_DGRAM) as probe:
-        try:
-            probe.connect((host, port))
-        except OSError as error:
-            what = f"there is no way from {socket.gethostname()} to {host} ({error.strerror or error})"
-            do = f"bring up the network towards it: ip route get {host} (there are: {describe_interfaces()})"
-            raise UsageError(what, "", do) from error
+    """This host's address on the way to another one: what the kernel would take; nothing is sent. OSError where there is no way."""
+    family, kind, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)[0]
+    with socket.socket(family, kind) as probe:
+        probe.connect(address)
         return str(probe.getsockname()[0])
 
 
