@@ -32,7 +32,7 @@ FILES = "".join((ROOT / "docs" / name).read_text(encoding="utf-8") for name in (
 NOT_NEEDED, ALREADY = "not needed: ", "already so"
 SETTING = re.compile(r"[a-z_A-Z0-9]+(\.\w+)*=\S+")
 VARIABLE = re.compile(r"[A-Z][A-Z0-9_]+=\S+")
-PENDING = ("--nnodes", "--rdzv", "--hostfile", "launch.interface", "play validate")
+PENDING = ("--nnodes", "--rdzv", "launch.interface")
 """What rows name and a change that is not merged yet brings; empty afterwards."""
 
 
