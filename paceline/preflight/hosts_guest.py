@@ -13,12 +13,12 @@ import socket
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from paceline.launch.hosts.facts import HostFacts
-from paceline.preflight.check import Check, fail
-from paceline.preflight.hosts_links import CONNECT_S, LinkServer, Speed, measure_link
-from paceline.preflight.hosts_wire import Wire, WireLost, connect
+from paceline.preflight.check import Check, Status, fail
+from paceline.preflight.hosts_links import CONNECT_S, LONGEST_S, LinkServer, Speed, measure_link
+from paceline.preflight.hosts_wire import STRANGE, Wire, WireLost, connect, read_number
 
 PROTOCOL = 1
 SILENCE_S = 30.0
@@ -110,7 +110,17 @@ def _take_part(wire: Wire, meeting: Meeting, facts: HostFacts) -> list[Check]:
             elif told["kind"] == "measure":
                 wire.send("measured", **_measure(told, word))
             elif told["kind"] == "verdict":
-                return [Check(**check) for check in told["checks"]]
+                return _read_verdict(told)
+
+
+def _read_verdict(told: dict[str, Any]) -> list[Check]:
+    try:
+        checks = [Check(**check) for check in told["checks"]]
+    except (KeyError, TypeError):
+        raise WireLost(STRANGE) from None
+    if any(check.status not in get_args(Status) for check in checks):
+        raise WireLost(STRANGE)
+    return checks
 
 
 def _refusal(answer: dict[str, Any], meeting: Meeting) -> Check:
@@ -131,14 +141,15 @@ def look_for(path: Path, word: str) -> str:
 
 
 def _measure(told: dict[str, Any], word: str) -> dict[str, Any]:
-    return speed_record(str(told["address"]), int(told["port"]), word, float(told["seconds"]))
+    seconds = min(read_number(told, "seconds"), LONGEST_S)
+    return speed_record(str(told.get("address")), int(read_number(told, "port")), word, seconds)
 
 
 def speed_record(address: str, port: int, word: str, seconds: float) -> dict[str, Any]:
     """What a measurement from here came to, for the wire."""
     try:
         speed = measure_link(address, port, word, seconds)
-    except (OSError, WireLost) as error:
+    except (OSError, WireLost, OverflowError, UnicodeError) as error:  # the last two: no port, no name at all
         reason = "no answer" if isinstance(error, TimeoutError) else (getattr(error, "strerror", None) or str(error))
         return {"reason": f"{reason} ({address} port {port})"}
     return {"bytes_per_s": speed.bytes_per_s, "latency_s": speed.latency_s}
@@ -148,4 +159,7 @@ def read_speed(record: dict[str, Any]) -> tuple[Speed | None, str]:
     """(speed, "") or (None, reason)."""
     if "bytes_per_s" not in record:
         return None, str(record.get("reason", "no figure came"))
-    return Speed(float(record["bytes_per_s"]), float(record["latency_s"])), ""
+    try:
+        return Speed(read_number(record, "bytes_per_s"), read_number(record, "latency_s")), ""
+    except WireLost as lost:
+        return None, str(lost)

@@ -23,7 +23,7 @@ from paceline.preflight.check import Check, fail, from_problems, ok, warn
 from paceline.preflight.hosts_guest import PROTOCOL, Meeting, read_speed, speed_record
 from paceline.preflight.hosts_links import CONNECT_S, LinkServer
 from paceline.preflight.hosts_speeds import Link, find_slow, judge_links
-from paceline.preflight.hosts_wire import Wire, WireLost
+from paceline.preflight.hosts_wire import STRANGE, Wire, WireLost
 
 _GREETING_S = 3.0
 _BEAT_S = 1.0
@@ -162,10 +162,14 @@ def _shared_place(place: Path, word: str, guests: list[_Guest], labels: list[str
     do = "--out DIR on a file system that all hosts have at the same path (NFS, Lustre)"
     try:
         with _token(place, word) as path:
-            seen = [_ask(guest, _MARGIN_S, "look", path=str(path)).get("reason") for guest in guests]
+            # All at once: one after another, those who see nothing would keep the last ones waiting beyond their patience.
+            _tell(guests, "look", path=str(path))
+            deadline = time.monotonic() + _MARGIN_S
+            seen = [_hear(guest, max(_BEAT_S, round(deadline - time.monotonic())), "looked") for guest in guests]
     except OSError as error:
         return fail("shared directory", f"{place} cannot be written ({error.strerror})", do)
-    blind = [f"{label} ({reason})" for label, reason in zip(labels[1:], seen, strict=True) if reason]
+    told = [record.get("reason") for record in seen]
+    blind = [f"{label} ({reason})" for label, reason in zip(labels[1:], told, strict=True) if reason != ""]
     if blind:
         what = f"{place} of {labels[0]} is not the same on {', '.join(blind)}: checkpoints must be seen by every host"
         return fail("shared directory", what, do)
@@ -198,7 +202,7 @@ def _measure_all(hosts: list[HostFacts], ports: list[int], guests: list[_Guest],
         if sender == 0:
             record = speed_record(hosts[receiver].address, ports[receiver], word, seconds)
         else:
-            record = _ask(guests[sender - 1], seconds + CONNECT_S + _MARGIN_S, "measure", **where)
+            record = _ask(guests[sender - 1], seconds + CONNECT_S + _MARGIN_S, "measure", "measured", **where)
         return Link(sender, receiver, *read_speed(record))
 
     links = {pair: measure(*pair) for pair in pairs}
@@ -210,12 +214,20 @@ def _measure_all(hosts: list[HostFacts], ports: list[int], guests: list[_Guest],
     return list(links.values())
 
 
-def _ask(guest: _Guest, within_s: float, kind: str, /, **values: Any) -> dict[str, Any]:
+def _ask(guest: _Guest, within_s: float, kind: str, answer: str, /, **values: Any) -> dict[str, Any]:
     """What a guest answers; where it is gone, the reason."""
     if not guest.lost:
+        _tell([guest], kind, **values)
+    return _hear(guest, within_s, answer)
+
+
+def _hear(guest: _Guest, within_s: float, kind: str) -> dict[str, Any]:
+    if not guest.lost:
         try:
-            guest.wire.send(kind, **values)
-            return guest.wire.receive(within_s)
+            record = guest.wire.receive(within_s)
+            if record["kind"] == kind:
+                return record
+            guest.lost = f"{guest.facts.host} says something else: {STRANGE}"
         except WireLost as lost:
             guest.lost = f"{guest.facts.host} has left ({lost})"
     return {"reason": guest.lost}

@@ -19,14 +19,14 @@ import time
 from dataclasses import dataclass
 from types import TracebackType
 
-from paceline.preflight.hosts_wire import Wire, WireLost, connect, listen
+from paceline.preflight.hosts_wire import Wire, WireLost, connect, listen, read_number
 
 CONNECT_S = 5.0
 _ANSWER_S = 5.0
 _GREETING_S = 2.0
 _PINGS = 20
 _PIECE = 1 << 20
-_MOST_S = 5.0
+LONGEST_S = 5.0
 _NO_LINGER = struct.pack("ii", 1, 0)
 
 
@@ -90,7 +90,7 @@ class LinkServer:
             return
         began = time.monotonic()
         took, counted = 0.0, 0  # from the first piece on: before it we have waited for a start, not for the link
-        while took < min(_MOST_S, seconds):
+        while took < min(LONGEST_S, seconds):
             received = connection.recv_into(buffer)
             if not received:
                 return
@@ -121,7 +121,7 @@ def measure_link(address: str, port: int, word: str, seconds: float) -> Speed:
                 counted = wire.receive(_ANSWER_S)
                 # What was not sent yet is of no use to anybody: not sent after the measurement, into the next one.
                 connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _NO_LINGER)
-                return Speed(float(counted["bytes"]) / float(counted["seconds"]), latency_s)
+                return Speed(read_number(counted, "bytes") / max(read_number(counted, "seconds"), 1e-9), latency_s)
             if writable:
                 with contextlib.suppress(BlockingIOError):
                     connection.send(piece)

@@ -10,11 +10,15 @@ import contextlib
 import json
 import socket
 import time
+from collections.abc import Mapping
 from typing import Any
+
+from paceline.telemetry.numbers import is_finite
 
 _SEND_S = 5.0
 _MOST_BYTES = 8 << 20
 """of one line: the links of a hundred hosts fit, and a stranger cannot fill our memory"""
+STRANGE = "what came is not of a paceline preflight"
 
 
 class WireLost(Exception):
@@ -65,14 +69,14 @@ class Wire:
             if not piece:
                 raise WireLost("the connection was closed")
             if len(self._pending) > _MOST_BYTES or time.monotonic() > deadline:
-                raise WireLost("what came is not of a paceline preflight")
+                raise WireLost(STRANGE)
         line, _, self._pending = self._pending.partition(b"\n")
         try:
             found = json.loads(line)
         except (ValueError, RecursionError):
             found = None
         if not isinstance(found, dict) or not isinstance(found.get("kind"), str):
-            raise WireLost("what came is not of a paceline preflight")
+            raise WireLost(STRANGE)
         return found
 
     def is_gone(self) -> bool:
@@ -88,6 +92,14 @@ class Wire:
     def close(self) -> None:
         with contextlib.suppress(OSError):
             self._connection.close()
+
+
+def read_number(record: Mapping[str, Any], name: str) -> float:
+    """A number of what came: the other side may be anybody."""
+    value = record.get(name)
+    if not is_finite(value):
+        raise WireLost(STRANGE)
+    return float(value)
 
 
 def _describe(error: OSError) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import socket
 import threading
@@ -16,7 +17,7 @@ from paceline.preflight.check import Check
 from paceline.preflight.hosts import check_hosts, parse_nnodes
 from paceline.preflight.hosts_guest import Meeting, attend, explain_silence
 from paceline.preflight.hosts_host import preside
-from paceline.preflight.hosts_wire import Wire, connect, listen
+from paceline.preflight.hosts_wire import Wire, WireLost, connect, listen
 from tests.preflight.conftest import Build, by_name
 
 pytestmark = pytest.mark.timeout(60)
@@ -135,6 +136,80 @@ def test_a_guest_that_leaves_while_it_is_measured(meet: Meet) -> None:
     found = by_name(checks)
     assert "node-b has left" in found["shared directory"].found
     assert found["node-a – node-b"].status == "fail"
+
+
+def begin(meeting: Meeting, name: str) -> Wire:
+    """A guest by hand, up to where it is told what to do."""
+    wire = Wire(connect(meeting.address, meeting.port, 5))
+    wire.send("hello", v=1, size=meeting.size, fingerprint="f" * 32, facts=node(name).to_record())
+    wire.receive(5)
+    wire.send("listening", port=1)
+    while wire.receive(5)["kind"] != "look":
+        pass
+    return wire
+
+
+def test_all_look_for_the_directory_at_the_same_time(meet: Meet) -> None:
+    """Else the last of many waits through the limits of those before it, and takes the first host for gone."""
+    both = threading.Barrier(2, timeout=10)
+
+    def slow(name: str) -> Callable[[Meeting], None]:
+        def come(meeting: Meeting) -> None:
+            with contextlib.closing(begin(meeting, name)) as wire:
+                both.wait()
+                wire.send("looked", reason="nothing there")
+
+        return come
+
+    checks, _ = meet(slow("node-b"), slow("node-c"), most=3)
+    assert by_name(checks)["shared directory"].found.count("(nothing there)") == 2
+
+
+@pytest.mark.parametrize(
+    ("answer", "directory", "link"),
+    [
+        ({"kind": "looked"}, "(None)", "not of a paceline preflight"),
+        ({"kind": "looked", "reason": ""}, "every host sees", "not of a paceline preflight"),
+        ({"kind": "measured", "reason": ""}, "node-b says something else", "node-b says something else"),
+    ],
+)
+def test_answers_that_make_no_sense_are_not_taken_for_good_ones(
+    meet: Meet, answer: dict[str, object], directory: str, link: str
+) -> None:
+    def odd(meeting: Meeting) -> None:
+        with contextlib.closing(begin(meeting, "node-b")) as wire, contextlib.suppress(WireLost):
+            wire.send(str(answer["kind"]), **{name: value for name, value in answer.items() if name != "kind"})
+            while wire.receive(10)["kind"] != "measure":
+                pass
+            wire.send("measured", bytes_per_s="fast", latency_s=10**400)
+            wire.receive(10)
+
+    checks, _ = meet(odd)
+    assert directory in by_name(checks)["shared directory"].found
+    row = by_name(checks)["node-a – node-b"]
+    assert (row.status, link in row.found) == ("fail", True), row
+
+
+@pytest.mark.parametrize("checks", [None, [3], [{"name": "x"}], [{"name": "x", "status": "fine", "found": ""}]])
+def test_a_verdict_that_makes_no_sense(checks: object) -> None:
+    server = listen("127.0.0.1", 0)
+    meeting = Meeting("node-a", "127.0.0.1", server.getsockname()[1], 2, 2, 5)
+
+    def lead() -> None:
+        with contextlib.closing(Wire(server.accept()[0])) as wire:
+            wire.receive(5)
+            wire.send("welcome", word="w")
+            wire.receive(5)
+            wire.send("verdict", checks=checks)
+
+    server.settimeout(10)
+    thread = threading.Thread(target=lead)
+    thread.start()
+    (check,) = attend(meeting, node("node-b"))
+    thread.join()
+    server.close()
+    assert check.status == "fail"
+    assert "not of a paceline preflight" in check.found
 
 
 def test_the_first_host_leaves(tmp_path: Path) -> None:
