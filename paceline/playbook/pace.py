@@ -24,7 +24,8 @@ class Pace:
     """Over so many rows, each the mean of the steps in it."""
 
     mean: float
-    std: float
+    std: float | None
+    """None: one row has no deviation"""
     unit: str
     first_step: int
     last_step: int
@@ -37,7 +38,8 @@ class Pace:
 
     @property
     def shown(self) -> str:
-        return f"{self.mean:,.1f} ± {self.std:,.1f} {self.unit}"
+        spread = f" ± {self.std:,.1f}" if self.std is not None else ""
+        return f"{self.mean:,.1f}{spread} {self.unit}"
 
 
 def read_pace(run: Run, num_steps: int = WINDOW) -> Pace | None:
@@ -55,7 +57,7 @@ def read_pace(run: Run, num_steps: int = WINDOW) -> Pace | None:
     values = [rate for _, rate in kept if rate is not None]
     first = kept[0][0]
     begun = first["step"] - int(first.get("window_steps") or 1) + 1
-    std = statistics.stdev(values) if len(values) > 1 else 0.0
+    std = statistics.stdev(values) if len(values) > 1 else None
     return Pace(statistics.fmean(values), std, unit, begun, last, len(values), column)
 
 

@@ -24,6 +24,12 @@ def test_a_short_run_gives_what_it_has_without_its_first_row(tmp_path: Path) -> 
     assert (pace.mean, pace.window) == (9.0, "steps 6 to 15 (2 rows)")
 
 
+def test_one_row_has_a_mean_and_no_deviation(tmp_path: Path) -> None:
+    pace = read_pace(read_run(write_run(tmp_path / "run", [{"units_per_s": 1.0}, {"units_per_s": 8.0}])), 50)
+    assert pace is not None
+    assert (pace.mean, pace.std, pace.shown) == (8.0, None, "8.0 items/s")
+
+
 def test_without_units_it_is_samples_and_without_those_steps(tmp_path: Path) -> None:
     samples = read_pace(read_run(write_run(tmp_path / "a", [{"samples_per_s": 7.0}] * 4)))
     steps = read_pace(read_run(write_run(tmp_path / "b", [{"step_ms": 20.0}] * 4)))

@@ -111,12 +111,17 @@ def choose(tried: Sequence[Tried], margin: float) -> tuple[Tried | None, str]:
     able = [(each, each.pace) for each in tried if each.can_win and each.pace is not None]
     if not able:
         return None, "no case came to an end with a pace"
-    top = max(pace.mean for _, pace in able)
-    close = [(each, pace) for each, pace in able if pace.mean >= top * (1 - margin)]
+    if len(able) == 1:
+        return able[0][0], "the only case that came to an end with a pace"
+    top, best = max(able, key=lambda pair: pair[1].mean)
+    close = [(each, pace) for each, pace in able if pace.mean >= best.mean * (1 - margin)]
     if len(close) == 1:
-        return close[0][0], f"the highest mean, by more than {margin:.0%}"
-    winner = min(close, key=lambda pair: pair[1].std)[0]
-    return winner, f"the smallest deviation of the {len(close)} whose means differ by less than {margin:.0%}"
+        return top, f"the highest mean, by more than {margin:.1%}"
+    steady = [(pace.std, each) for each, pace in close if pace.std is not None]
+    if len(steady) < len(close):
+        return top, f"the highest mean, by less than {margin:.1%}: the window has one row, and no deviation to go by"
+    winner = min(steady, key=lambda pair: pair[0])[1]
+    return winner, f"the smallest deviation of the {len(close)} whose means differ by less than {margin:.1%}"
 
 
 def _mean(tried: Tried) -> float:
@@ -133,7 +138,8 @@ def _row(tried: Tried, is_winner: bool) -> list[str]:
     if tried.pace is None:
         return [tried.name, "", "", "", "no rate", word]
     pace = tried.pace
-    return [tried.name, f"{pace.mean:,.1f}", f"{pace.std:,.1f}", pace.unit, pace.window, word]
+    deviation = f"{pace.std:,.1f}" if pace.std is not None else ""
+    return [tried.name, f"{pace.mean:,.1f}", deviation, pace.unit, pace.window, word]
 
 
 def _read_tried(place: Path, window: int) -> list[Tried]:

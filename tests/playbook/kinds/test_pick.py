@@ -9,25 +9,32 @@ from paceline.playbook.phase import Scene, Work
 from tests.playbook.kinds.runs import write_run
 
 
-def tried(name: str, mean: float, std: float, verdict: str = "slower") -> Tried:
+def tried(name: str, mean: float, std: float | None, verdict: str = "slower") -> Tried:
     return Tried(name, verdict, Pace(mean, std, "items/s", 1, 50, 10, "units_per_s"), Path(name))
 
 
 def test_the_highest_mean_wins_and_among_equals_the_steadiest() -> None:
     winner, why = choose([tried("25", 90, 1), tried("50", 100, 9), tried("100", 95, 1)], 0.01)
     assert winner is not None
-    assert (winner.name, why) == ("50", "the highest mean, by more than 1%")
+    assert (winner.name, why) == ("50", "the highest mean, by more than 1.0%")
     winner, why = choose([tried("25", 99.5, 1), tried("50", 100, 9), tried("100", 95, 0)], 0.01)
     assert winner is not None
-    assert (winner.name, why) == ("25", "the smallest deviation of the 2 whose means differ by less than 1%")
+    assert (winner.name, why) == ("25", "the smallest deviation of the 2 whose means differ by less than 1.0%")
 
 
 def test_who_diverged_or_has_no_rate_cannot_win() -> None:
     fast = tried("fused", 200, 0, "diverges")
-    winner, _ = choose([tried("plain", 90, 1), fast, Tried("none", "slower", None, Path("x"))], 0.01)
+    winner, why = choose([tried("plain", 90, 1), fast, Tried("none", "slower", None, Path("x"))], 0.01)
     assert winner is not None
-    assert winner.name == "plain"
+    assert (winner.name, why) == ("plain", "the only case that came to an end with a pace")
     assert choose([fast], 0.01) == (None, "no case came to an end with a pace")
+
+
+def test_one_row_has_no_deviation_to_win_by() -> None:
+    winner, why = choose([tried("25", 99.5, None), tried("50", 100, None)], 0.01)
+    assert winner is not None
+    assert winner.name == "50"
+    assert "one row, and no deviation" in why
 
 
 def test_what_is_read_from_the_trials(tmp_path: Path) -> None:
