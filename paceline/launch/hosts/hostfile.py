@@ -8,6 +8,7 @@ read_hostfile(path)   -> [HostLine(target="node-a", slots=8, line=1), …], or e
 
 from __future__ import annotations
 
+import ipaddress
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +16,7 @@ from pathlib import Path
 from paceline.config.nearest import nearest
 from paceline.errors import ConfigError, Problem, UsageError
 
-_NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?|[0-9a-fA-F:]*:[0-9a-fA-F:.]*")
+_NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?")
 _USER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*")
 _SLOTS = "slots"
 _SAME = ("slots", "slot", "nproc", "np", "gpus", "cpu", "max_slots", "max-slots")
@@ -88,7 +89,7 @@ def _wrong_host(target: str, user: str | None, name: str) -> tuple[str, str] | N
         return f"{target!r} is more than one host", f"a line for each: {first}" + "".join(f", {o}" for o in others)
     if user is not None and not _USER.fullmatch(user):
         return f"{user!r} is not the name of a user", f"user@{name}"
-    if _NAME.fullmatch(name):
+    if _NAME.fullmatch(name) or _is_address(name):
         return None
     counted = re.fullmatch(r"([A-Za-z0-9][\w.-]*)[:*/](\d+)", name)
     if counted:
@@ -96,6 +97,15 @@ def _wrong_host(target: str, user: str | None, name: str) -> tuple[str, str] | N
     odd = next((letter for letter in name if not re.match(r"[A-Za-z0-9._-]", letter)), name[:1])
     plain = re.sub(r"[^A-Za-z0-9._-]", "-", name).strip("-.")
     return f"{target!r} is not the name of a host ({odd!r} cannot be there)", plain or "node-a"
+
+
+def _is_address(name: str) -> bool:
+    """An IPv6 one; by its rules, because `cafe:8` looks like a part of one."""
+    try:
+        ipaddress.IPv6Address(name)
+    except ValueError:
+        return False
+    return True
 
 
 def _read_slots(target: str, word: str, number: int) -> tuple[str, str, HostLine | None]:

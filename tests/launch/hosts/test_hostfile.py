@@ -31,6 +31,8 @@ def test_hosts_in_their_order(tmp_path: Path) -> None:
         ("node-a slots= 4", "spaces around =", "node-a slots=4"),
         ("node-a 4", "'4' is not understood", "node-a slots=4"),
         ("node-a:4", "'node-a:4' is not a host", "node-a slots=4"),
+        ("cafe:4", "'cafe:4' is not a host", "cafe slots=4"),
+        (":", "':' is not the name of a host", "node-a"),
         ("anna@node-a:4", "is not a host", "anna@node-a slots=4"),
         ("node-a node-b", "'node-b' is not understood", "a line of its own"),
         ("node-a slots=4 node-b", "one word too many", "node-a slots=4, and"),
