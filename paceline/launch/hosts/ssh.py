@@ -191,5 +191,6 @@ def _wait_for_end(started: Sequence[RemoteHost], signals: OperatorSignals) -> in
 def _end_all(started: Sequence[RemoteHost]) -> None:
     for each in started:
         each.hang_up()
+    deadline = time.monotonic() + _POLITE_S  # of all together
     for each in started:
-        each.end(_POLITE_S)
+        each.end(max(0.0, deadline - time.monotonic()))
