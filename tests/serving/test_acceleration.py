@@ -94,6 +94,12 @@ def test_what_cannot_be_compiled_says_so(compiled: Any) -> None:
     assert proof.speed_up == 0
 
 
+def test_a_program_always_looks_at_something() -> None:
+    """Torch's names for what it looks at may change, and behind a break in the graph there is no `batch`."""
+    named = [[SimpleNamespace(name=name) for name in names] for names in (("model", "batch['x']"), ("model", "x"), ())]
+    assert [acceleration._look_at_the_batch(guards) for guards in named] == [[False, True], [True, True], []]
+
+
 class Line(nn.Module):
     def __init__(self, weight: float) -> None:
         super().__init__()
