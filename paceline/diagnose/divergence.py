@@ -247,7 +247,8 @@ def _find_gate_collapse(events: Sequence[Row], settings: DivergenceSettings) -> 
     if len(seen) < 3:
         return None
     for name in seen[-1]["values"]:
-        if "gate" not in name.lower():
+        # A share of collapsed gates that falls to nothing is good news.
+        if "gate" not in name.lower() or "collapsed" in name.lower():
             continue
         values = [number for event in seen if (number := read_number(event["values"], name)) is not None]
         if len(values) < 3 or min(abs(value) for value in values[:1]) <= settings.gate_low:

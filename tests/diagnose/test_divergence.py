@@ -105,15 +105,13 @@ def test_memory_that_grows_has_its_slope_and_a_warm_up_is_none() -> None:
 
 
 def test_a_gate_that_closes_is_told() -> None:
-    def observed(*values: float) -> list[dict[str, Any]]:
-        return [
-            {"kind": "observation", "step": i, "values": {"block_0_gate": v, "other": 0.0}}
-            for i, v in enumerate(values)
-        ]
+    def observed(*values: float, name: str = "block_0_gate") -> list[dict[str, Any]]:
+        return [{"kind": "observation", "step": i, "values": {name: v, "other": 0.0}} for i, v in enumerate(values)]
 
     assert "gate_collapse" in kinds(rows(7), observed(0.5, 0.2, 0.005, 0.002, 0.001))
     assert kinds(rows(7), observed(0.5, 0.2, 0.1, 0.4, 0.3)) == {}
     assert kinds(rows(7), observed(0.01, 0.01, 0.01, 0.01)) == {}  # it began closed
+    assert kinds(rows(7), observed(0.5, 0.0, 0.0, 0.0, name="gate_collapsed")) == {}, "fewer heads than before"
 
 
 def test_rows_of_a_foreign_writer_do_no_harm() -> None:

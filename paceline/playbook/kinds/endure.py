@@ -88,10 +88,12 @@ class Endure(Train):
         )
 
     def criteria(self, results: Mapping[str, Any]) -> list[tuple[str, str]]:
-        """Of a model that tells of gates: no head may have given up its other branches."""
+        """Of a model that tells of gates: none has closed, and no head may have given up its other branches."""
+        told = [name for name in results if name.startswith("observed.") and "gate" in name]
+        open_ones = [("gates_closed == 0", f"{len(told)} numbers of gates were told")] if told else []
         if results.get(COLLAPSED) is None:
-            return []
-        return [(f"{COLLAPSED} <= limits.gate_collapsed", "share of heads that listen to one branch only")]
+            return open_ones
+        return [*open_ones, (f"{COLLAPSED} <= limits.gate_collapsed", "share of heads that listen to one branch only")]
 
 
 def has_memory(run: Run) -> bool:
