@@ -47,6 +47,8 @@ _TIME = re.compile(r"\d+(:\d+){0,2}|\d+-\d+(:\d+){0,2}")
 _VALUE = re.compile(r"[\w.:/,@+\[\]&|*()=-]+", re.ASCII)
 _PATH = re.compile(r"[\w./+=@:,-]+", re.ASCII)
 _SIGNAL_S = 120
+_EARLY_S = 60
+"""that sbatch's manual allows Slurm to send a signal earlier than asked for"""
 _SUBMIT_S = 60.0
 
 
@@ -74,7 +76,23 @@ def parse_slurm(words: Sequence[str]) -> SlurmWish:
     if problems:
         raise ConfigError(problems=problems)
     num_nodes, signal_s = int(options.pop("nodes", 1)), int(options.pop("signal", _SIGNAL_S))
+    limit_s = limit_seconds(options["time"]) if "time" in options else 0
+    if 0 < limit_s < signal_s + _EARLY_S:
+        # The job would be asked to stop as it begins, queue itself again, and so for ever.
+        what = f"time={options['time']} is {limit_s:,} s, and the run is to be asked {signal_s} s before its end (up to {_EARLY_S} s earlier)"
+        raise UsageError(what, WHERE, f"time=1:00:00, or a smaller signal= than {signal_s}")
     return SlurmWish(options, num_nodes, signal_s)
+
+
+def limit_seconds(text: str) -> int:
+    """Of minutes, minutes:seconds, hours:minutes:seconds, or days-hours with both or one of those; 0: there is none."""
+    days, dash, rest = text.rpartition("-")
+    parts = [int(part) for part in rest.split(":")]
+    if dash:
+        hours, minutes, seconds = [*parts, 0, 0][:3]
+    else:
+        hours, minutes, seconds = [0, *parts, 0][:3] if len(parts) < 3 else parts
+    return ((int(days or 0) * 24 + hours) * 60 + minutes) * 60 + seconds
 
 
 def _wrong(key: str, value: str, has_value: bool, given: dict[str, str]) -> tuple[str, str] | None:

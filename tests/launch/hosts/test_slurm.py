@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from paceline.errors import ConfigError, UsageError
-from paceline.launch.hosts.slurm import SlurmWish, build_script, parse_slurm, submit
+from paceline.launch.hosts.slurm import SlurmWish, build_script, limit_seconds, parse_slurm, submit
 from paceline.telemetry.reader import read_run
 
 ROOT = Path(__file__).parents[3]
@@ -58,6 +58,22 @@ def test_what_cannot_be_asked_for(words: str, what: str, do: str) -> None:
         parse_slurm([words])
     (problem,) = caught.value.problems
     assert (what in problem.what, do in problem.do) == (True, True), problem
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("3", 180), ("3:30", 210), ("1:00:05", 3605), ("1-12", 129_600), ("1-0:30", 88_200), ("1-0:0:7", 86_407), ("0", 0)],
+)
+def test_time_limits_as_sbatch_reads_them(text: str, seconds: int) -> None:
+    assert limit_seconds(text) == seconds
+
+
+def test_a_limit_so_short_that_the_job_would_queue_itself_for_ever() -> None:
+    for words in ("time=2", "time=1:00", "time=5 signal=300"):
+        with pytest.raises(UsageError, match="is to be asked"):
+            parse_slurm([words])
+    assert parse_slurm(["time=2 signal=30"]).signal_s == 30
+    assert parse_slurm(["time=0"]).options == {"time": "0"}, "no limit at all"
 
 
 def test_the_script_says_everything_to_slurm(tmp_path: Path) -> None:
@@ -132,7 +148,7 @@ def test_before_the_limit_a_checkpoint_and_after_it_the_rest(
 ) -> None:
     root = tmp_path / "runs" / "mine"
     words = ["train", "sasrec", "data.users=40", "data.items=30", "train.epochs=1000000"]
-    script = build_script(parse_slurm(["time=1:00"]), words, root)
+    script = build_script(parse_slurm(["time=1:00:00"]), words, root)
     ends = [0]
     for number in (1, 2):
         with batch(script) as job:
