@@ -81,4 +81,5 @@ def compute(value: str, known: Mapping[str, Any], where: str) -> Any:
         result = expression.evaluate(known)
     except PacelineError as error:
         raise ConfigError(problems=[Problem(p.what, where, p.do) for p in error.problems]) from None
-    return max(1, int(result)) if isinstance(result, float) and result >= 1 else result
+    is_whole = isinstance(result, float) and result >= 1 and (result.is_integer() or "/" in value)
+    return int(result) if is_whole else result

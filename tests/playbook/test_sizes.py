@@ -7,6 +7,7 @@ import pytest
 from paceline.errors import ConfigError
 from paceline.playbook.playbook import Playbook
 from paceline.playbook.selection import select
+from paceline.playbook.sizes import compute
 
 Written = Callable[..., Playbook]
 BOOK = """
@@ -39,6 +40,13 @@ def test_the_first_set_that_holds_and_what_is_typed_before_it(written: Written) 
     assert written(BOOK, "launch.nproc=2").settings("A", {})["train.global_batch"] == 32
     assert two.phases["B"].model_dump()["plan"]["steps"] == 80
     assert written(BOOK, "sizes.steps=7").settings("A", {})["train.max_steps"] == 7
+
+
+@pytest.mark.parametrize(("formula", "value"), [("= a", 1.5), ("= a * 2", 3), ("= b / 2", 3), ("= a / 3", 0.5)])
+def test_only_what_dividing_left_is_dropped(formula: str, value: float) -> None:
+    """A threshold of 1.5 stays one."""
+    found = compute(formula, {"a": 1.5, "b": 7}, "here")
+    assert (found, type(found)) == (value, type(value))
 
 
 @pytest.mark.parametrize(
