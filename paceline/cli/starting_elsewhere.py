@@ -6,6 +6,7 @@ start_elsewhere("nsa", [], None, ["partition=gpu"], dry_run=True)    # prints th
 from __future__ import annotations
 
 import sys
+import zlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated
@@ -14,7 +15,8 @@ import typer
 
 from paceline.errors import UsageError
 
-PORT = 29500
+_PORTS = range(20000, 30000)
+"""below those that a system gives to whoever asks for any"""
 Hostfile = Annotated[
     Path | None,
     typer.Option(
@@ -57,6 +59,11 @@ def start_elsewhere(
     return _in_batch(slurm or [], words, job.default_root(job.identity()).absolute(), dry_run)
 
 
+def choose_port(directory: Path, words: Sequence[str]) -> int:
+    """Where the hosts meet: another port for another command, so that two trainings of the same hosts do not take each other for one."""
+    return _PORTS[zlib.crc32("\0".join([str(directory), *words]).encode()) % len(_PORTS)]
+
+
 def without(words: Sequence[str], options: Mapping[str, int]) -> list[str]:
     """The words of a command line without these options and what follows each."""
     kept: list[str] = []
@@ -88,12 +95,12 @@ def _over_ssh(hostfile: Path, words: list[str], dry_run: bool) -> int:
     from paceline.launch.hosts.hostfile import read_hostfile
     from paceline.launch.hosts.ssh import remote_line, ssh_command, start_by_ssh
 
-    hosts = read_hostfile(hostfile)
+    hosts, port = read_hostfile(hostfile), choose_port(Path.cwd(), words)
     if dry_run:
         for host in hosts:
-            print(shell_line(ssh_command(host, remote_line(host, hosts, words, PORT, Path.cwd())), {}))
+            print(shell_line(ssh_command(host, remote_line(host, hosts, words, port, Path.cwd())), {}))
         return 0
-    return start_by_ssh(hosts, words, port=PORT, say=lambda line: print(line, flush=True))
+    return start_by_ssh(hosts, words, port=port, say=lambda line: print(line, flush=True))
 
 
 def _in_batch(slurm: Sequence[str], words: list[str], root: Path, dry_run: bool) -> int:

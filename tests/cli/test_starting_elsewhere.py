@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from paceline.cli.main import run_command
-from paceline.cli.starting_elsewhere import option_value, without
+from paceline.cli.starting_elsewhere import choose_port, option_value, without
 
 
 @pytest.fixture(autouse=True)
@@ -37,9 +37,17 @@ def test_a_dry_run_over_ssh(
 ) -> None:
     assert train(monkeypatch, "sasrec", "--hostfile", "hosts", "train.epochs=2", "--dry-run") == 0
     first, second = capsys.readouterr().out.splitlines()
-    told = "remote train sasrec train.epochs=2 --nnodes 2 --rdzv node-a:29500 --nproc 2"
+    port = choose_port(tmp_path, ["train", "sasrec", "train.epochs=2"])
+    told = f"remote train sasrec train.epochs=2 --nnodes 2 --rdzv node-a:{port} --nproc 2"
     assert (f"cd {tmp_path} && exec" in first, told in first) == (True, True)
-    assert " node-b " in second
+    assert (" node-b " in second, f"node-a:{port}" in second) == (True, True)
+
+
+def test_another_training_meets_at_another_port() -> None:
+    ports = [choose_port(Path("/runs") / where, ["train", what]) for where in "ab" for what in ("nsa", "sasrec")]
+    assert len(set(ports)) == 4
+    assert all(20000 <= port < 30000 for port in ports)
+    assert choose_port(Path("/runs/a"), ["train", "nsa"]) == ports[0], "the same command goes on at the same one"
 
 
 def test_a_dry_run_of_a_batch_job(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:  # fmt: skip
