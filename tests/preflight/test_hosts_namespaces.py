@@ -25,31 +25,38 @@ def _why_not() -> str:
     missing = [program for program in ("ip", "unshare") if shutil.which(program) is None]
     if missing:
         return f"there is no {missing[0]} here"
-    done = subprocess.run(["unshare", "-n", "true"], capture_output=True, text=True, check=False)
+    done = subprocess.run(["unshare", "-n", "true"], capture_output=True, text=True, timeout=20, check=False)
     return f"no namespaces here: {done.stderr.strip()}" if done.returncode else ""
 
 
 class Hosts:
     """Namespaces 1 to n, host number i with the address 10.187.3.i."""
 
-    def __init__(self, count: int, directory: Path) -> None:
+    def __init__(self, directory: Path) -> None:
         self._mark, self._directory = uuid.uuid4().hex[:6], directory
         self._bridge = f"pb{self._mark}"
+        self._made: list[str] = []
         self.names: list[str] = []
         self._started: list[subprocess.Popen[str]] = []
+
+    def build(self, count: int) -> None:
         # The bridge lives in a namespace of its own: nothing of this machine's network is touched.
-        self.ip("netns", "add", self._bridge)
+        self._add(self._bridge)
         self.inside(self._bridge, "ip", "link", "add", "bridge", "type", "bridge")
         self.inside(self._bridge, "ip", "link", "set", "bridge", "up")
         for number in range(1, count + 1):
             name = f"ph{self._mark}{number}"
             self.names.append(name)
-            self.ip("netns", "add", name)
+            self._add(name)
             self.inside(name, "ip", "link", "add", "eth0", "type", "veth", "peer", "name", f"port{number}", "netns", self._bridge)  # fmt: skip
             self.inside(self._bridge, "ip", "link", "set", f"port{number}", "master", "bridge", "up")
             self.inside(name, "ip", "address", "add", f"10.187.3.{number}/24", "dev", "eth0")
             for device in ("eth0", "lo"):
                 self.inside(name, "ip", "link", "set", device, "up")
+
+    def _add(self, name: str) -> None:
+        self.ip("netns", "add", name)
+        self._made.append(name)
 
     def ip(self, *words: str) -> None:
         subprocess.run(["ip", *words], check=True, capture_output=True, text=True, timeout=20)
@@ -83,7 +90,7 @@ class Hosts:
             if started.poll() is None:
                 started.kill()
             started.communicate()
-        for name in [*self.names, self._bridge]:
+        for name in self._made:
             self.ip("netns", "delete", name)
 
 
@@ -91,8 +98,9 @@ class Hosts:
 def hosts(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Hosts]:
     if _why_not():
         pytest.skip(_why_not())
-    made = Hosts(request.param, tmp_path)
+    made = Hosts(tmp_path)
     try:
+        made.build(request.param)  # what fails in the middle leaves nothing, either
         yield made
     finally:
         made.close()

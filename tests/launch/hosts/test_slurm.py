@@ -62,7 +62,15 @@ def test_what_cannot_be_asked_for(words: str, what: str, do: str) -> None:
 
 @pytest.mark.parametrize(
     ("text", "seconds"),
-    [("3", 180), ("3:30", 210), ("1:00:05", 3605), ("1-12", 129_600), ("1-0:30", 88_200), ("1-0:0:7", 86_407), ("0", 0)],
+    [
+        ("3", 180),
+        ("3:30", 210),
+        ("1:00:05", 3605),
+        ("1-12", 129_600),
+        ("1-0:30", 88_200),
+        ("1-0:0:7", 86_407),
+        ("0", 0),
+    ],
 )
 def test_time_limits_as_sbatch_reads_them(text: str, seconds: int) -> None:
     assert limit_seconds(text) == seconds
