@@ -22,6 +22,7 @@ from paceline.errors import UsageError
 
 _RESOLVE_S = 5.0
 _MEETING_POINT = re.compile(r"\[(?P<six>[0-9a-fA-F:.%\w]+)\]:(?P<six_port>\d+)|(?P<host>[^\s:/]+):(?P<port>\d+)")
+_EVERY = ("0.0.0.0", "::", "*")
 _LIKE = "write it like --rdzv node-a:29500, the same on every host"
 
 
@@ -33,7 +34,11 @@ def parse_meeting_point(text: str, where: str = "flag --rdzv") -> tuple[str, int
     port = int(found["port"] or found["six_port"])
     if not 1 <= port <= 65535:
         raise UsageError(f"port {port} does not exist (1 to 65535)", where, _LIKE)
-    return found["host"] or found["six"], port
+    host = found["host"] or found["six"]
+    if host in _EVERY:
+        what = f"{text} names every address of a host, and so none that others can reach"
+        raise UsageError(what, where, "name the address of the leading host, as the others reach it")
+    return host, port
 
 
 def resolve(host: str, where: str = "", within_s: float = _RESOLVE_S) -> list[str]:

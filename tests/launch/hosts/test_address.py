@@ -36,6 +36,12 @@ def test_where_nobody_can_meet(text: str) -> None:
     assert "--rdzv node-a:29500" in caught.value.problems[0].do
 
 
+@pytest.mark.parametrize("text", ["0.0.0.0:29500", "[::]:29500", "*:29500"])
+def test_every_address_is_none_to_meet_at(text: str) -> None:
+    with pytest.raises(UsageError, match="none that others can reach"):
+        parse_meeting_point(text)
+
+
 def test_a_name_that_resolves_and_one_that_does_not() -> None:
     assert resolve("127.0.0.1") == ["127.0.0.1"]
     for name in ("nosuch.invalid", "a" * 300):
