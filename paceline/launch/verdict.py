@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from paceline.errors import HaltedError, LoaderError, PacelineError, Problem, RankLostError, error_from_record
@@ -46,6 +46,8 @@ class Evidence:
     """what the supervisor told, the newest last"""
     tail: Sequence[str] = ()
     """the last lines the agent and its workers printed"""
+    lost: Sequence[str] = ()
+    """hosts that went away with their ranks, in words"""
     logs: str = "logs/"
     """where the logs of the ranks lie, for error messages"""
 
@@ -62,6 +64,8 @@ class Verdict:
     traceback: str = field(default="", repr=False)
     is_restart_wanted: bool = False
     """the supervisor ended the attempt so that another one can get further"""
+    is_host_lost: bool = False
+    """another host went away with its ranks: nothing is wrong with the training itself"""
     has_left: bool = False
     """a process of it could not be ended: it still has its GPU, its memory and the files of the run"""
 
@@ -100,6 +104,8 @@ def judge(evidence: Evidence) -> Verdict:
     if end is not None and (evidence.agent_exit == 0 or was_told):
         reason = str(end["reason"])
         return Verdict(str(end["state"]), reason, end.get("step"), EXIT_CODES.get(reason, 0))
+    if evidence.lost:
+        return _lost(evidence)
     silent = _first_silent(evidence, records)
     if evidence.asked is not None and silent is None:
         # The workers went down while they were asked to: whatever they say now is no failure of the training.
@@ -141,6 +147,14 @@ def _halted(evidence: Evidence, incident: Mapping[str, Any], end: Mapping[str, A
     reason = f"halted: {finding['what']} ({place})"
     is_restart_wanted = incident["action"] == "restarted"
     return Verdict(state, reason, step, error.exit_code, error, is_restart_wanted=is_restart_wanted)
+
+
+def _lost(evidence: Evidence) -> Verdict:
+    """What the other ranks say of their end follows from that."""
+    if evidence.asked is not None:
+        return Verdict("stopped", evidence.asked, evidence.last_step, EXIT_CODES[evidence.asked])
+    do = "look at that host and its link; the same command there joins again"
+    return replace(_failed(evidence, RankLostError(evidence.lost[0], evidence.logs, do)), is_host_lost=True)
 
 
 def _first_silent(evidence: Evidence, records: Sequence[Mapping[str, Any]]) -> RankExit | None:

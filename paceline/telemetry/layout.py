@@ -4,6 +4,7 @@ run.json  config.yaml  origins.json  env.json  metrics.csv  validation.csv  even
 heartbeat/rank_00000.jsonl  logs/rank_00000.log  logs/launcher.log  ledger/rank_00000.jsonl  memory/rank_00000.json  tensorboard/
 checkpoints/step_00001000/  checkpoints/latest  report.html  report.md
 timing/rank_00000.csv  profile/attempt_1/rank_00000.csv  profile/attempt_1/rank_00000.trace.json.gz
+env_1.json  logs/launcher_1.log   (of each host but the leader's)
 incidents/0001-stall-rank3/  logs/stacks_rank_00000.txt  logs/supervisor.log
 """
 
@@ -62,6 +63,13 @@ class RunLayout:
     def launcher_log(self) -> Path:
         return self.root / "logs" / "launcher.log"
 
+    def member_log(self, index: int) -> Path:
+        """What the agent of another host than the leader's printed."""
+        return self.root / "logs" / f"launcher_{index}.log"
+
+    def member_environment(self, index: int) -> Path:
+        return self.root / f"env_{index}.json"
+
     @property
     def supervisor_log(self) -> Path:
         return self.root / "logs" / "supervisor.log"
@@ -97,6 +105,11 @@ class RunLayout:
     def supervisor_lock(self) -> Path:
         """Held by whoever supervises the run: it needs one."""
         return self.root / ".supervisor.lock"
+
+    @property
+    def rendezvous(self) -> Path:
+        """There while several hosts train together: by it they know that they see the same directory."""
+        return self.root / ".rendezvous"
 
     @property
     def stop_request(self) -> Path:

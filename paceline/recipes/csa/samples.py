@@ -70,7 +70,9 @@ class SpeechSamples(SampleSet):
             texts.append(words_within(self._utterances.transcripts[number], crop))
         # What is too short for one frame is filled up with silence, which then counts as speech.
         samples = np.array([max(len(audio), self._shortest) for audio in heard], np.int64)
-        rows = np.zeros((len(heard), self._fixed or _round_up(int(samples.max()), _AUDIO_GRAIN, self.longest)), np.float32)
+        rows = np.zeros(
+            (len(heard), self._fixed or _round_up(int(samples.max()), _AUDIO_GRAIN, self.longest)), np.float32
+        )
         for row, audio in zip(rows, heard, strict=True):
             row[: len(audio)] = _normalise(audio)
         tokens = self._tokenizer.encode(texts)
