@@ -24,7 +24,7 @@ from paceline.launch.verdict import Verdict
 from paceline.launch.warm import WarmAgent
 from paceline.telemetry.checkpoints import list_checkpoints
 from paceline.telemetry.events import EventLog
-from paceline.telemetry.stop_request import read_stop_request
+from paceline.telemetry.stop_request import EXIT_CODES, read_stop_request
 
 if TYPE_CHECKING:
     from paceline.launch.hosts.leader import Leader
@@ -74,9 +74,9 @@ def run_attempts(
             return claim, verdict
         if leader is not None:
             try:
-                leader.gather(signals, is_first=False)
+                leader.gather(signals, is_first=False, is_unwanted=functools.partial(_is_unwanted, claim))
             except PacelineError as error:
-                return claim, _not_together(verdict, error)
+                return claim, _not_together(claim, verdict, signals, error)
         claim = claim.begin_again(plan.description, leader.seat() if leader is not None else None)
         with contextlib.suppress(OSError):
             events = EventLog(claim.layout.events, "launcher", claim.attempt)
@@ -99,16 +99,23 @@ def _gained(claim: Claim, verdict: Verdict, reached: int) -> tuple[bool, int]:
 
 def _may_regroup(claim: Claim, verdict: Verdict, signals: OperatorSignals) -> bool:
     """Whether the attempt ended because of which hosts are there, and nobody wants an end of the run."""
-    request = read_stop_request(claim.layout.stop_request, claim.attempt)
-    is_asked = signals.asked is not None or (request is not None and request.reason != "resize")
+    is_asked = signals.asked is not None or _is_unwanted(claim)
     is_resized = verdict.state == "stopped" and verdict.reason == "resize"
     return (is_resized or verdict.is_host_lost) and not is_asked and not verdict.has_left
 
 
-def _not_together(verdict: Verdict, error: PacelineError) -> Verdict:
+def _is_unwanted(claim: Claim) -> bool:
+    """Whether somebody asked this attempt to stop, and not only for one of another size."""
+    request = read_stop_request(claim.layout.stop_request, claim.attempt)
+    return request is not None and request.reason != "resize"
+
+
+def _not_together(claim: Claim, verdict: Verdict, signals: OperatorSignals, error: PacelineError) -> Verdict:
     """The end of a run whose hosts did not come together again."""
     if isinstance(error, Interrupted):
-        return Verdict("stopped", "ctrl_c", verdict.step, error.exit_code)
+        request = read_stop_request(claim.layout.stop_request, claim.attempt)
+        reason = signals.asked or (request.reason if request is not None else "ctrl_c")
+        return Verdict("stopped", reason, verdict.step, EXIT_CODES[reason])
     known = verdict.error.problems if verdict.error is not None else ()
     told = RankLostError(problems=[*known, *error.problems])
     return Verdict("failed", error.problems[0].what, verdict.step, told.exit_code, told)
@@ -124,8 +131,7 @@ def _give_up(verdict: Verdict, why: str) -> Verdict:
 
 def _may_restart(claim: Claim, verdict: Verdict, signals: OperatorSignals) -> bool:
     """Whoever asked this attempt to stop does not want another one, even if it died on the way."""
-    request = read_stop_request(claim.layout.stop_request, claim.attempt)
-    is_asked = signals.asked is not None or (request is not None and request.reason != "resize")
+    is_asked = signals.asked is not None or _is_unwanted(claim)
     return verdict.is_worth_restarting and not is_asked
 
 

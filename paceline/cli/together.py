@@ -18,6 +18,7 @@ from paceline.errors import error_from_record
 from paceline.launch.claim import AlreadyFinished, find_finished, reserve_run
 from paceline.launch.command import LAUNCH_MARK
 from paceline.launch.hosts.endpoint import open_listener
+from paceline.launch.hosts.joining import Door
 from paceline.launch.hosts.leader import Leader
 from paceline.launch.hosts.member import Member
 from paceline.launch.hosts.message import Begin, Bye, Hello
@@ -32,7 +33,9 @@ from paceline.telemetry.layout import RunLayout
 def train_together(plan: LaunchPlan, hosts: HostPlan, debug: bool, warm: WarmAgent | None) -> int:
     """The exit code, the same on every host."""
     listener = open_listener(hosts.endpoint)
-    hello = hosts.greet(plan.placement.world_size, plan.placement.num_gpus, plan.description.identity, str(plan.root))
+    placement, backend = plan.placement, plan.job.config.parallel.backend
+    identity = plan.description.identity
+    hello = hosts.greet(placement.world_size, placement.num_gpus, backend, identity, str(plan.root))
     with OperatorSignals() as signals:
         if listener is None:
             return _follow(plan, hosts, hello, signals, warm)
@@ -82,16 +85,8 @@ def _follow(plan: LaunchPlan, hosts: HostPlan, hello: Hello, signals: OperatorSi
         finished = find_finished(plan.root, plan.description)
         return Bye("finished", "finished", finished.run.attempts[-1].step, 0) if finished is not None else None
 
-    member = Member(
-        hosts.endpoint,
-        hello,
-        start,
-        timeout_s=hosts.timeout_s,
-        lost_after_s=hosts.lost_after_s,
-        signals=signals,
-        say=_say,
-        is_over=is_over,
-    )
+    door = Door(hosts.endpoint, hello, timeout_s=hosts.timeout_s, signals=signals, say=_say, is_over=is_over)
+    member = Member(door, start, lost_after_s=hosts.lost_after_s, signals=signals, say=_say)
     _say(f"{hosts.host} ({hosts.address}, {hosts.interface}) joins the leader at {hosts.endpoint}")
     bye = member.run()
     at = f" at step {bye.step:,}" if bye.step is not None else ""

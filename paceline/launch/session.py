@@ -55,7 +55,7 @@ class Peers(Protocol):
 
     def poll(self) -> None: ...
 
-    def finish(self, why: str, *, is_well: bool) -> Parts: ...
+    def finish(self, why: str, *, is_well: bool, is_hasty: bool = False) -> Parts: ...
 
 
 class Session:
@@ -109,13 +109,15 @@ class Session:
             is_well = self._agent.poll() == 0
             left = self.end()
         if self._peers is not None:
-            self._parts = self._peers.finish("the attempt is over on the leader", is_well=is_well)
+            is_hasty = self._killed or self._refusal is not None
+            self._parts = self._peers.finish("it is over on the leader", is_well=is_well, is_hasty=is_hasty)
         self._record.join(timeout=5)
         self._examination.join(timeout=5)
         if left:
             progress.say(f"warning: {describe_left(left)}", "yellow")
         progress.close()
-        return replace(self._judge(progress.step), has_left=bool(left))
+        has_left = bool(left) or any(report.left for report in self._parts.reports.values())
+        return replace(self._judge(progress.step), has_left=has_left)
 
     def end(self) -> list[int]:
         """Ends every process of the attempt; returns the pids that did not go."""

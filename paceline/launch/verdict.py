@@ -3,7 +3,8 @@
     judge(Evidence(agent_exit=1, exits=[RankExit(rank=1, exit_code=-9, pid=4711)]))
     -> Verdict(state='failed', exit_code=4, error=RankLostError('rank 1 (pid 4711) was killed by signal 9 (SIGKILL; often …)'))
 
-An error that a rank reported itself comes before one that its peers suffered from; both come before what torchrun saw from outside.
+A host that was lost comes first: whatever the ranks that were left say follows from that. An error that a rank reported itself comes
+before one that its peers suffered from; both come before what torchrun saw from outside.
 """
 
 from __future__ import annotations
@@ -83,6 +84,8 @@ class Verdict:
 def judge(evidence: Evidence) -> Verdict:
     """The verdict on an attempt whose processes have all ended."""
     end = next((e for e in reversed(evidence.events) if e["kind"] == "end"), None)
+    if evidence.lost and not evidence.killed and not (end is not None and evidence.agent_exit == 0):
+        return _lost(evidence)
     # Whoever supervises it has told us, or, where that was not our own supervisor, the run directory.
     incidents = evidence.incidents or [e for e in evidence.events if e["kind"] == "incident"]
     # Ranks that were asked to stop, and did not come to it, ended as they say themselves.
@@ -104,8 +107,6 @@ def judge(evidence: Evidence) -> Verdict:
     if end is not None and (evidence.agent_exit == 0 or was_told):
         reason = str(end["reason"])
         return Verdict(str(end["state"]), reason, end.get("step"), EXIT_CODES.get(reason, 0))
-    if evidence.lost:
-        return _lost(evidence)
     silent = _first_silent(evidence, records)
     if evidence.asked is not None and silent is None:
         # The workers went down while they were asked to: whatever they say now is no failure of the training.

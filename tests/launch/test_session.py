@@ -176,7 +176,7 @@ def test_a_rank_that_cannot_be_killed_is_named_and_not_waited_for(
 
     monkeypatch.setattr(psutil.Process, "kill", kill_others)
     monkeypatch.setattr(marked, "_GONE_S", 0.5)
-    monkeypatch.setattr(sessions, "_ENDING_S", 0.2)
+    monkeypatch.setattr(sessions, "ENDING_S", 0.2)
     with OperatorSignals() as signals:
         verdict, output, (agent, rank) = run_session(tmp_path, mode, signals, supervise=wait_for_the_child)
     try:

@@ -50,6 +50,8 @@ _REPORT_S = 75.0
 """at most, for the reports of hosts that still beat: as long as torchrun may take to end its ranks"""
 _GRACE_S = 20.0
 """after our own ranks ended well: the others' are about to"""
+_SETTLE_S = 3.0
+"""after a rank failed somewhere: others fail because of it, and which one was the first is known when all agents have spoken"""
 _SLEPT_S = 3.0
 _HELLO_S = 10.0
 
@@ -81,16 +83,18 @@ class Leader:
         self._channels: dict[int, Channel] = {}
         self._indices: dict[Channel, int] = {}
         self._attempt = 0
+        self._failed_at: float | None = None
         self._parts = Parts()
         self._nonce = secrets.token_hex(8)
         self._looked = time.monotonic()
         self._is_closed = False
+        self._acceptor = threading.Thread(target=self._accept, name="hosts-accept", daemon=True)
 
     def __enter__(self) -> Leader:
         self._layout.root.mkdir(parents=True, exist_ok=True)
         write_text(self._layout.rendezvous, self._nonce)
         self._listener.settimeout(0.5)
-        threading.Thread(target=self._accept, name="hosts-accept", daemon=True).start()
+        self._acceptor.start()
         return self
 
     def __exit__(
@@ -100,9 +104,15 @@ class Leader:
             told = error if isinstance(error, PacelineError) else PacelineError(f"the leader failed: {error!r}")
             self.dismiss(Bye("failed", told.problems[0].what, None, told.exit_code, told.to_record()))
         self._is_closed = True
+        with contextlib.suppress(OSError):  # wakes who accepts
+            self._listener.shutdown(socket.SHUT_RDWR)
+        self._acceptor.join(timeout=2)
         self._listener.close()
         for channel in [*self._channels.values(), *self._strangers]:
             channel.close()
+        with contextlib.suppress(queue.Empty):
+            while True:
+                self._knocks.get_nowait().close()
         with contextlib.suppress(OSError):
             self._layout.rendezvous.unlink(missing_ok=True)
 
@@ -112,15 +122,22 @@ class Leader:
 
     @property
     def is_over(self) -> bool:
-        """Whether the attempt cannot go on: a host of it was lost, or ended its part in failure."""
-        return bool(self._parts.lost) or any(report.agent_exit != 0 for report in self._parts.reports.values())
+        """Whether the attempt has to be ended: a host of it was lost, or failed some moments ago."""
+        has_failed = self._failed_at is not None and time.monotonic() - self._failed_at > _SETTLE_S
+        return bool(self._parts.lost) or has_failed
 
     @property
     def wants_resize(self) -> str:
         """Why the attempt should be stopped for one of another size; empty: it should not."""
         return self.roll.wants_resize(self.seats) if self._can_resize else ""
 
-    def gather(self, signals: OperatorSignals, *, is_first: bool = True) -> None:
+    def gather(
+        self,
+        signals: OperatorSignals,
+        *,
+        is_first: bool = True,
+        is_unwanted: Callable[[], bool] = lambda: False,
+    ) -> None:
         """Waits until there are enough hosts; RendezvousError when they did not come in time, Interrupted when nobody wants to wait."""
         self.seats, self._parts = [], Parts()
         for index in self.roll.leaving:
@@ -141,13 +158,13 @@ class Leader:
             if decision == "late":
                 do = "start the same command on the missing hosts, or raise launch.rdzv_timeout_s"
                 raise RendezvousError(f"not enough hosts came in time: {line}", self._where(), do)
-            if signals.asked is not None:
+            if signals.asked is not None or is_unwanted():
                 raise Interrupted(f"interrupted while waiting for hosts: {line}")
             time.sleep(_POLL_S)
 
     def begin(self, attempt: int, run_id: str, rendezvous_id: str, debug: bool) -> Begin:
         """Tells every member its part of the attempt; returns the leader's own."""
-        self._parts, self._attempt = Parts(), attempt
+        self._parts, self._attempt, self._failed_at = Parts(), attempt, None
         port = find_free_port(self.address)
         parts = {}
         for seat in self.seats:
@@ -161,6 +178,7 @@ class Leader:
                 self.address,
                 port,
                 rendezvous_id,
+                seat.nproc,
                 debug,
             )
             if seat.index:
@@ -202,9 +220,9 @@ class Leader:
                 del self._strangers[channel]
                 channel.close()
 
-    def finish(self, why: str, *, is_well: bool) -> Parts:
-        """Ends the attempt on every host, and waits until each has reported or is lost."""
-        grace = time.monotonic() + (_GRACE_S if is_well else 0.0)
+    def finish(self, why: str, *, is_well: bool, is_hasty: bool = False) -> Parts:
+        """Ends the attempt on every host, and waits until each has reported or is lost; who is about to end by itself may do so."""
+        grace = time.monotonic() + (0.0 if is_hasty else _GRACE_S if is_well else _SETTLE_S)
         limit = grace + _REPORT_S
         has_told = False
         while self._missing():
@@ -256,6 +274,8 @@ class Leader:
         elif isinstance(message, Report):
             if message.attempt == self._attempt:
                 self._parts.reports[index] = message
+                if message.agent_exit != 0 and self._failed_at is None:
+                    self._failed_at = time.monotonic()
         elif isinstance(message, Leave):
             self._let_go(index, message.why)
 

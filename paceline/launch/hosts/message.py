@@ -79,7 +79,16 @@ class Begin:
     master_addr: str
     master_port: int
     rendezvous_id: str
+    nproc: int
     debug: bool = False
+
+    @property
+    def ranks(self) -> range:
+        return range(self.first_rank, self.first_rank + self.nproc)
+
+    def describe(self) -> str:
+        here = f"rank {self.first_rank}" if self.nproc == 1 else f"ranks {self.first_rank} to {self.ranks[-1]}"
+        return f"{here} here, of {self.world_size} on {self.nnodes} hosts"
 
 
 @dataclass(frozen=True)

@@ -40,8 +40,10 @@ class HostPlan:
     timeout_s: float
     lost_after_s: float
 
-    def greet(self, nproc: int, gpus: int, identity: Mapping[str, object], root: str) -> Hello:
+    def greet(self, nproc: int, gpus: int, backend: str, identity: Mapping[str, object], root: str) -> Hello:
+        """What this host says of itself; `backend` is the wish for the collectives, which all have to make alike."""
         values = identity.get("values")
+        alike = {"collectives": ("nccl" if nproc <= gpus else "gloo") if backend == "auto" else backend}
         return Hello(
             self.host,
             self.address,
@@ -50,7 +52,7 @@ class HostPlan:
             gpus,
             str(identity["fingerprint"]),
             dict(values) if isinstance(values, Mapping) else {},
-            read_facts(),
+            read_facts() | alike,
             root,
         )
 

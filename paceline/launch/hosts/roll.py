@@ -94,8 +94,9 @@ class Roll:
             return RendezvousError(what, where, "give the same command, with the same data, on every host"), True
         problem = differing_facts(mine.facts, hello.facts)
         if problem:
-            what = f"host {hello.host} has other versions than the leader: {problem}"
-            return RendezvousError(what, where, "install the same versions on every host"), True
+            what = f"host {hello.host} is not like the leader: {problem}"
+            do = "install the same versions on every host; where only some have GPUs, set parallel.backend=gloo on all"
+            return RendezvousError(what, where, do), True
         if sum(not entry.is_leaving for entry in self._entries.values()) >= self.count.most:
             here = ", ".join(entry.name for entry in self._entries.values())
             what = f"{self.count.most} hosts are here already, and --nnodes {self.count} takes no more: {here}"
