@@ -128,7 +128,7 @@ class Host:
 
     def interrupt(self) -> None:
         """Ctrl-C in the terminal of its program."""
-        program = next(each for each in self.processes() if "paceline" in each.cmdline())
+        program = next(each for each in self.processes() if each.cmdline()[1:3] == ["-m", "paceline"])
         program.send_signal(signal.SIGINT)
 
     def kill(self) -> None:

@@ -49,8 +49,9 @@ class Training:
         (folder / "slow" / "sitecustomize.py").write_text(SLOW_STEPS)
         path = [*([str(folder / "slow")] if is_slow else []), str(ROOT), os.environ.get("PYTHONPATH", "")]
         self._environment = {"OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(filter(None, path))}
-        fixed = ("telemetry.ledger=true", "checkpoint.every_steps=10", "launch.rdzv_timeout_s=60")
-        self.words = ["train", "sasrec", *tiny(*fixed, *overrides), "--nproc", "1", "--nnodes", nnodes]
+        fixed = ("telemetry.ledger=true", "checkpoint.every_steps=10")
+        given = [*overrides, *([] if "launch.rdzv_timeout_s" in " ".join(overrides) else ["launch.rdzv_timeout_s=60"])]
+        self.words = ["train", "sasrec", *tiny(*fixed, *given), "--nproc", "1", "--nnodes", nnodes]
         self.words += ["--rdzv", f"{leader.address}:{PORT}", "--out", str(self.root)]
 
     def start(self, *hosts: Host) -> None:
