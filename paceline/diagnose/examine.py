@@ -20,6 +20,7 @@ from paceline.diagnose.failures import judge_failures
 from paceline.diagnose.finding import Finding, finding_from_record
 from paceline.diagnose.limits import Limits
 from paceline.diagnose.liveness import Liveness
+from paceline.diagnose.naming import name_host
 from paceline.diagnose.order import order_causes
 from paceline.diagnose.sight import Sight
 from paceline.diagnose.signatures import match_messages
@@ -69,6 +70,8 @@ def examine_run(
     if sights:
         found += judge_pulses(seen.pulse for seen in sights[-1].ranks if seen.pulse is not None)
     told = [*order_causes(_without_echoes(found)), *_recall_earlier(run)]
+    if attempt is not None and attempt.has_several_hosts:
+        told = [name_host(finding) for finding in told]
     return [fit_advice(finding, run, is_living=has_living(sights)) for finding in told]
 
 

@@ -30,6 +30,16 @@ class ProcessSight:
 
 
 @dataclass(frozen=True)
+class Hearsay:
+    """How the pulse of a rank on another host came; times by the watcher's clock that never jumps."""
+
+    moved: float | None = None
+    """when it was last another one than before; None: none has come"""
+    silent_s: float = 0.0
+    """for how long nothing has come from there, be it the same again; 0: it comes as it should"""
+
+
+@dataclass(frozen=True)
 class RankSight:
     """One rank."""
 
@@ -37,7 +47,14 @@ class RankSight:
     host: str
     pulse: Pulse | None
     process: ProcessSight | None
-    """None: it is on another host"""
+    """None: it is on another host, or has no pulse yet"""
+    hearsay: Hearsay | None = None
+    """of a rank on another host; None: it is on this one, or nobody knows where"""
+
+    @property
+    def is_unseen(self) -> bool:
+        """On another host, and where it is now cannot be told from here."""
+        return self.hearsay is not None and (self.pulse is None or self.hearsay.silent_s > 0)
 
 
 @dataclass(frozen=True)
@@ -51,3 +68,9 @@ class Sight:
     attempt: int
     world_size: int
     ranks: tuple[RankSight, ...]
+
+    def held_s(self, seen: RankSight) -> float | None:
+        """For how long one of its ranks has been where it is: by the clock of its host where that is this one, else as seen from here."""
+        if seen.hearsay is not None:
+            return self.monotonic - seen.hearsay.moved if seen.hearsay.moved is not None else None
+        return max(0.0, self.time - seen.pulse.since) if seen.pulse is not None else None

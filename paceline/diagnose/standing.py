@@ -35,6 +35,10 @@ class Standing:
     process: ProcessSight | None
     cores: float | None
     """used since it last moved; None: not known"""
+    is_elsewhere: bool = False
+    """on another host: nothing but its pulse is known"""
+    silent_s: float = 0.0
+    """for how long not even that has come from there"""
 
     @property
     def place(self) -> tuple[int, int, int]:
@@ -44,6 +48,11 @@ class Standing:
         order = _ORDER.get(self.pulse.phase, _BETWEEN)
         # Between steps the number of collectives begun is the only order that all ranks share.
         return self.pulse.step, order, self.pulse.collectives_enqueued if order == _BETWEEN else 0
+
+    @property
+    def is_unseen(self) -> bool:
+        """Where it is now cannot be told from here."""
+        return self.is_elsewhere and (self.pulse is None or self.silent_s > 0)
 
     @property
     def phase(self) -> str:
