@@ -86,7 +86,8 @@ class Glances:
             if numbers["memory_gib"] is not None:
                 measured["memory_gib"] = numbers["memory_gib"]
             if seen.pulse is None:  # it is on another host, or its pulse has gone
-                words = {name: str(beat.get(name)) for name in ("phase", "host")}
+                host = beat.get("host")
+                words = {"phase": str(beat.get("phase")), "host": host if isinstance(host, str) else seen.host}
                 measured |= {"step": numbers["step"], "pid": numbers["pid"], **words}
         if seen.pulse is None:
             return measured
