@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from paceline.diagnose.liveness import Liveness
 from paceline.diagnose.limits import Limits
+from paceline.diagnose.liveness import Liveness
 from paceline.diagnose.naming import name_host
 from paceline.diagnose.sight import Hearsay, Sight
 from paceline.diagnose.stragglers import Stragglers
