@@ -103,8 +103,9 @@ class Liveness:
             now = sight.time
             return [report_stopped(self._standing(each, sight), now - self._stopped_s(each, sight)) for each in stopped]
         # Who does not see everybody leaves the pace of the run to the one who does.
-        slow = self._slowness.see(sight) if not any(track.seen.is_unseen for track in tracks) else []
-        if not self._is_anybody_late(tracks, sight.monotonic):
+        slow = self._slowness.see(sight) if not sight.unseen else []
+        known = [track for track in tracks if track.seen.rank not in sight.unseen] if sight.unseen else tracks
+        if not self._is_anybody_late(known, sight.monotonic):
             return slow
         return self._find_stall([self._standing(track, sight) for track in tracks], sight) or slow
 
@@ -160,7 +161,9 @@ class Liveness:
         hearsay = track.seen.hearsay
         silent_s = hearsay.silent_s if hearsay is not None else 0.0
         rank, host = track.seen.rank, track.seen.host
-        return Standing(rank, host, track.pulse, held_s, process, cores, hearsay is not None, silent_s)
+        return Standing(
+            rank, host, track.pulse, held_s, process, cores, hearsay is not None, silent_s, rank in sight.unseen
+        )
 
     def _report_dead(self, dead: list[_Track], tracks: list[_Track], sight: Sight) -> Finding:
         first = min(track.gone for track in dead if track.gone is not None)
@@ -172,8 +175,6 @@ class Liveness:
         """Whether a rank has been where it is for longer than its phase may take: mostly none has, and nobody has to be compared."""
         moved: dict[str, float] = {}
         for track in tracks:
-            if track.seen.is_unseen:
-                continue
             phase = track.pulse.phase if track.pulse is not None else "start"
             moved[phase] = min(moved.get(phase, now), track.moved)
         limits = {phase: min(self.pace.limit(phase), self.pace.notice_limit(phase)) for phase in moved}

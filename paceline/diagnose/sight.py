@@ -5,6 +5,7 @@ Whoever looks (the supervisor several times a second, `diagnose` once, a test fr
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 
 from paceline.telemetry.pulse import Pulse
@@ -51,11 +52,6 @@ class RankSight:
     hearsay: Hearsay | None = None
     """of a rank on another host; None: it is on this one, or nobody knows where"""
 
-    @property
-    def is_unseen(self) -> bool:
-        """On another host, and where it is now cannot be told from here."""
-        return self.hearsay is not None and (self.pulse is None or self.hearsay.silent_s > 0)
-
 
 @dataclass(frozen=True)
 class Sight:
@@ -68,6 +64,12 @@ class Sight:
     attempt: int
     world_size: int
     ranks: tuple[RankSight, ...]
+
+    @functools.cached_property
+    def unseen(self) -> frozenset[int]:
+        """Ranks on other hosts of which it cannot be told from here where they are now."""
+        far = ((seen.rank, seen.pulse, seen.hearsay) for seen in self.ranks if seen.hearsay is not None)
+        return frozenset(rank for rank, pulse, hearsay in far if pulse is None or hearsay.silent_s > 0)
 
     def held_s(self, seen: RankSight) -> float | None:
         """For how long one of its ranks has been where it is: by the clock of its host where that is this one, else as seen from here."""

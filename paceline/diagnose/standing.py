@@ -39,6 +39,8 @@ class Standing:
     """on another host: nothing but its pulse is known"""
     silent_s: float = 0.0
     """for how long not even that has come from there"""
+    is_unseen: bool = False
+    """where it is now cannot be told from here"""
 
     @property
     def place(self) -> tuple[int, int, int]:
@@ -48,11 +50,6 @@ class Standing:
         order = _ORDER.get(self.pulse.phase, _BETWEEN)
         # Between steps the number of collectives begun is the only order that all ranks share.
         return self.pulse.step, order, self.pulse.collectives_enqueued if order == _BETWEEN else 0
-
-    @property
-    def is_unseen(self) -> bool:
-        """Where it is now cannot be told from here."""
-        return self.is_elsewhere and (self.pulse is None or self.silent_s > 0)
 
     @property
     def phase(self) -> str:

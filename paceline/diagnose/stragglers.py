@@ -30,7 +30,7 @@ class Stragglers:
 
     def see(self, sight: Sight) -> list[Finding]:
         """Who is a straggler at this moment; nobody where not all ranks can be seen: who waits least among some may wait for another."""
-        if any(seen.hearsay is not None and seen.pulse is None for seen in sight.ranks):
+        if sight.unseen:
             return []
         pulses = {
             seen.rank: seen.pulse

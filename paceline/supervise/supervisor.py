@@ -253,5 +253,8 @@ def describe(incident: Incident) -> str:
 
 def _has_moved(before: Sight, now: Sight) -> bool:
     """Every rank of this host, and there is none without a pulse; from others pulses come when they come."""
-    pairs = [pair for pair in zip(before.ranks, now.ranks, strict=False) if pair[1].hearsay is None]
-    return all(after.pulse is not None and after.pulse is not earlier.pulse for earlier, after in pairs)
+    pairs = zip(before.ranks, now.ranks, strict=False)
+    return all(
+        (after.pulse is not None and after.pulse is not earlier.pulse) or after.hearsay is not None
+        for earlier, after in pairs
+    )
