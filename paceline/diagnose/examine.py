@@ -69,9 +69,9 @@ def examine_run(
     found += judge_bounds(run.timed, {rank: run.timing(rank) for rank in _ranks_in(run.layout.root / "timing")})
     if sights:
         found += judge_pulses(seen.pulse for seen in sights[-1].ranks if seen.pulse is not None)
-    told = [*order_causes(_without_echoes(found)), *_recall_earlier(run)]
-    if attempt is not None and attempt.has_several_hosts:
-        told = [name_host(finding) for finding in told]
+    told = order_causes(_without_echoes(found))
+    told = [name_host(finding, attempt) for finding in told] if attempt is not None else told
+    told += _recall_earlier(run)
     return [fit_advice(finding, run, is_living=has_living(sights)) for finding in told]
 
 

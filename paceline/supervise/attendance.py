@@ -106,9 +106,7 @@ class Attendance:
             assert self._watch is not None
             watch = self._watch
             sight, found = watch.look()
-            findings = [fit_keys(finding, self._run.recipe) for finding in found]
-            if self._attempt.has_several_hosts:
-                findings = [name_host(finding) for finding in findings]
+            findings = [name_host(fit_keys(finding, self._run.recipe), self._attempt) for finding in found]
         self.glance = self._glances.take(sight, findings, watch.told_step) | {"is_supervised": self._is_supervised}
         self._read_events()
         if not self._is_supervised:  # nobody writes down what is found

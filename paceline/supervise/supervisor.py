@@ -103,7 +103,7 @@ class Supervisor:
             self._kill(incident)
         everything = [*map(self._excuses.explain, found), *(self._curves.judge() if self._curves is not None else ())]
         told = [fit_keys(finding, self._recipe) for finding in everything if not self._is_excused(finding)]
-        self.findings = order_causes(map(name_host, told) if self._attempt.has_several_hosts else told)
+        self.findings = order_causes([name_host(finding, self._attempt) for finding in told])
         critical = [finding for finding in self.findings if finding.severity == "critical"]
         for finding in self.findings:
             if finding.severity != "critical":

@@ -12,7 +12,10 @@ from paceline.diagnose.naming import name_host
 from paceline.diagnose.sight import Hearsay, Sight
 from paceline.diagnose.stragglers import Stragglers
 from paceline.diagnose.unseen import OTHER_HOST
+from paceline.telemetry.run_file import Attempt, AttemptHost
 from tests.diagnose.sights import Made
+
+TWO = Attempt(1, 4, 1, 0.0, "", [], hosts=[AttemptHost(0, "a", "", 0, 2), AttemptHost(1, "b", "", 2, 2)])
 
 
 class FromOneHost(Made):
@@ -49,7 +52,7 @@ def test_the_leader_names_the_rank_of_another_host_within_the_usual_limit(phase:
     assert after_s <= Limits().stall_floor_s
     if guilty is not None:
         assert found.host == "b"
-        assert "rank 3 on b in " in name_host(found).what
+        assert "rank 3 on b in " in name_host(found, TWO).what
 
 
 def test_a_member_whose_ranks_all_wait_accuses_nobody_and_is_alarmed_long_after_the_leader() -> None:
@@ -117,7 +120,7 @@ def test_ranks_elsewhere_are_never_dead_and_own_ones_are() -> None:
         run.become(rank, "gone", exit_code=-9)
     (found,) = liveness.see(run.sight())
     assert (found.kind, found.ranks, found.host) == ("dead_rank", (2, 3), "b"), "who sees it is no dead host"
-    assert name_host(found).what.startswith("ranks 2 and 3 on b of 4 were killed by SIGKILL")
+    assert name_host(found, TWO).what.startswith("ranks 2 and 3 on b of 4 were killed by SIGKILL")
 
 
 def test_who_does_not_see_everybody_compares_nobody() -> None:
@@ -149,7 +152,9 @@ def test_a_host_is_named_once_behind_the_ranks_it_is_about() -> None:
     run.everybody(31, "backward")
     run.move((2, 3), 31, "data")
     (found,), _ = run.watch(liveness, 30)
-    named = name_host(found)
+    named = name_host(found, TWO)
     assert "ranks 2 and 3 on b in data of step 31" in named.what
-    assert name_host(named) == named
-    assert name_host(replace(found, host=None)) == replace(found, host=None)
+    assert name_host(named, TWO) == named
+    assert name_host(replace(found, host=None), TWO) == named, "run.json knows where they are"
+    assert name_host(replace(found, host=None, ranks=(1, 2)), TWO).host is None
+    assert name_host(found, replace(TWO, hosts=TWO.hosts[:1])) == found
