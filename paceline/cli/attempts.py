@@ -24,6 +24,7 @@ from paceline.launch.verdict import Verdict
 from paceline.launch.warm import WarmAgent
 from paceline.telemetry.checkpoints import list_checkpoints
 from paceline.telemetry.events import EventLog
+from paceline.telemetry.layout import RunLayout
 from paceline.telemetry.stop_request import EXIT_CODES, read_stop_request
 
 if TYPE_CHECKING:
@@ -147,15 +148,16 @@ def _run_attempt(
     from paceline.launch.session import Session
 
     rendezvous_id = new_rendezvous_id()
-    begin = leader.begin(claim.attempt, claim.run.id, rendezvous_id, debug) if leader is not None else None
+    begin = (
+        leader.begin(claim.attempt, claim.run.id, claim.pulses, rendezvous_id, debug) if leader is not None else None
+    )
     command = part_command(plan, claim.layout.root, claim.attempt, claim.pulses, rendezvous_id, debug, begin)
     if plan.job.recipe.foreign is not None:
         command = plan.job.recipe.foreign.start(claim.layout.root, claim.attempt)
     environment = plan.environment.apply(os.environ) | {LAUNCH_MARK: rendezvous_id}
     examine = functools.partial(examine_machine, plan, claim, environment) if is_first else None
-    # Until a supervisor can tell the ranks of its own host from others': only where there are no others.
-    is_supervised = plan.job.config.supervise.enabled and (begin is None or begin.nnodes == 1)
-    supervise = functools.partial(_supervise, plan, claim) if is_supervised else None
+    watch = functools.partial(supervise_part, plan, claim.layout, claim.attempt, begin, 0, claim.pulses)
+    supervise = watch if plan.job.config.supervise.enabled else None
     session = Session(claim, command, environment, rendezvous_id, signals, warm, examine, supervise, leader)
     try:
         from paceline.launch.progress import Progress, build_console
@@ -196,12 +198,16 @@ def part_command(
     )
 
 
-def _supervise(plan: LaunchPlan, claim: Claim) -> SupervisorProcess:
+def supervise_part(
+    plan: LaunchPlan, layout: RunLayout, attempt: int, begin: Begin | None, host_index: int, pulses: Path
+) -> SupervisorProcess:
+    """Somebody who watches the ranks of this host."""
     from paceline.supervise.beside import SupervisorProcess
     from paceline.supervise.settings import settings_from
 
     settings = settings_from(plan.job.config.supervise.model_dump())
-    return SupervisorProcess(claim.layout, claim.attempt, claim.pulses, settings)
+    ranks = begin.ranks if begin is not None and begin.nnodes > 1 else None
+    return SupervisorProcess(layout, attempt, pulses, settings, ranks, host_index)
 
 
 def _record_start(plan: LaunchPlan, claim: Claim, command: list[str]) -> None:

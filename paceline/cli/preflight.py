@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import time
+from dataclasses import dataclass
 from typing import Annotated
 
 import typer
@@ -13,7 +14,9 @@ from paceline.cli.arguments import Debug, Gpus, Json, Nproc, Overrides, launch_f
 from paceline.cli.asking import can_ask, waiting
 from paceline.cli.sizes import ask_sizes
 from paceline.errors import PacelineError, UsageError
+from paceline.launch.hosts.address import parse_meeting_point
 from paceline.preflight.check import Check, Report, from_problems, warn
+from paceline.preflight.hosts import check_hosts, parse_nnodes
 from paceline.preflight.ranks import check_ranks
 from paceline.preflight.runner import MACHINE, QUICK, run_families
 from paceline.preflight.subject import Subject, build_subject
@@ -32,18 +35,38 @@ def command(
     quick: Annotated[
         bool, typer.Option("--quick", help="Only what needs no torch: no ranks are started, nothing is counted.")
     ] = False,
+    nnodes: Annotated[
+        str | None,
+        typer.Option(
+            "--nnodes", metavar="N", help="Check N hosts together: type the same command on each (with --rdzv)."
+        ),
+    ] = None,
+    rdzv: Annotated[
+        str | None,
+        typer.Option(
+            "--rdzv", metavar="HOST:PORT", help="Where the hosts meet: an address of the first one, a free port."
+        ),
+    ] = None,
+    interface: Annotated[
+        str | None,
+        typer.Option("--interface", metavar="NAME", help="This host's network interface; else the one towards --rdzv."),
+    ] = None,
+    wait: Annotated[
+        float, typer.Option("--wait", metavar="S", min=1, help="How many seconds to wait for the other hosts.")
+    ] = 60.0,
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Is this machine fit to train on, and this configuration on it?
+    """Is this machine fit to train on, and this configuration on it? With --nnodes and --rdzv: are these hosts, together?
 
     Example: paceline preflight sasrec --nproc 2
     """
+    together = _together(nnodes, rdzv, interface, wait)
     flags = launch_flags(nproc, gpus)
     if out is not None:
         flags["run.out"] = (out, "flag --out")
     job = load_job(target, overrides or [], flags) if target is not None else None
-    report = examine(job, flags, is_quick=quick)
+    report = examine(job, flags, is_quick=quick, together=together)
     if as_json:
         print(json.dumps(report.to_record(), indent=2, ensure_ascii=False))
     else:
@@ -52,10 +75,35 @@ def command(
         raise typer.Exit(3)
 
 
-def examine(job: Job | None, flags: Flags, *, is_quick: bool) -> Report:
-    """Everything that can be said about this machine and this job."""
+@dataclass(frozen=True)
+class Together:
+    """The hosts that are to be checked together."""
+
+    nnodes: str
+    rdzv: str
+    interface: str | None
+    wait_s: float
+
+
+def _together(nnodes: str | None, rdzv: str | None, interface: str | None, wait_s: float) -> Together | None:
+    if nnodes is not None and rdzv is not None:
+        parse_nnodes(nnodes), parse_meeting_point(rdzv)
+        return Together(nnodes, rdzv, interface, wait_s)
+    if nnodes is None and rdzv is None and interface is None:
+        return None
+    given = "--nnodes" if nnodes is not None else "--rdzv" if rdzv is not None else "--interface"
+    do = "write it like --nnodes 2 --rdzv node-a:29500, the same on every host"
+    raise UsageError("several hosts need --nnodes and --rdzv, both on every host", f"flag {given}", do)
+
+
+def examine(job: Job | None, flags: Flags, *, is_quick: bool, together: Together | None = None) -> Report:
+    """Everything that can be said about this machine and this job, and about the hosts together."""
     began = time.monotonic()
     subject, wrong = build_subject(job, flags)
+    hosts: dict[str, list[Check]] = {}
+    if together is not None:  # first, while the others wait: what this machine is by itself takes longer
+        with waiting(f"waiting for {together.nnodes} hosts at {together.rdzv}, then measuring between them"):
+            hosts["hosts"] = check_hosts(subject, together.nnodes, together.rdzv, together.interface, together.wait_s)
     if not is_quick:
         subject, failed = _count(subject)
         wrong += failed
@@ -64,7 +112,7 @@ def examine(job: Job | None, flags: Flags, *, is_quick: bool) -> Report:
     families["training"] = [*wrong, *families["training"]]
     if not is_quick:
         families["ranks"] = _try_ranks(subject, families)
-    return Report(families, time.monotonic() - began)
+    return Report(hosts | families, time.monotonic() - began)
 
 
 def _count(subject: Subject) -> tuple[Subject, list[Check]]:

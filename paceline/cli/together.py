@@ -6,12 +6,13 @@ terminal of one machine is a member.
 
 from __future__ import annotations
 
+import functools
 import os
 import socket
 import sys
 from pathlib import Path
 
-from paceline.cli.attempts import part_command, run_attempts
+from paceline.cli.attempts import part_command, run_attempts, supervise_part
 from paceline.cli.launch_plan import LaunchPlan
 from paceline.cli.launching import conclude, print_finished
 from paceline.errors import error_from_record
@@ -64,7 +65,8 @@ def _lead(
         ) as leader:
             _say(f"leading at {hosts.endpoint}; run {plan.root}")
             leader.gather(signals)
-            claim = reserved.begin(leader.seat())
+            seats = leader.seat()
+            claim = reserved.begin(leader.world_size, seats)
             last, verdict = run_attempts(plan, claim, signals, debug, warm, leader)
             record = verdict.error.to_record() if verdict.error is not None else None
             leader.dismiss(Bye(verdict.state, verdict.reason, verdict.step, verdict.exit_code, record))
@@ -78,8 +80,11 @@ def _follow(plan: LaunchPlan, hosts: HostPlan, hello: Hello, signals: OperatorSi
         def command(pulses: Path) -> list[str]:
             return part_command(plan, root, begin.attempt, pulses, begin.rendezvous_id, begin.debug, begin)
 
+        layout = RunLayout(root)
         environment = plan.environment.apply(os.environ) | {LAUNCH_MARK: begin.rendezvous_id}
-        return Share(RunLayout(root), begin, index, command, environment, warm)
+        supervise = functools.partial(supervise_part, plan, layout, begin.attempt, begin, index)
+        is_supervised = plan.job.config.supervise.enabled
+        return Share(layout, begin, index, command, environment, warm, supervise if is_supervised else None)
 
     def is_over() -> Bye | None:
         finished = find_finished(plan.root, plan.description)

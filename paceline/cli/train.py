@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from paceline.cli.arguments import Debug, Gpus, Nnodes, Nproc, Overrides, Rdzv, Target, launch_flags
+from paceline.cli.starting_elsewhere import Hostfile, Slurm, start_elsewhere
 
 
 def command(
@@ -40,12 +41,16 @@ def command(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print the plan and a command line to paste; start nothing.")
     ] = False,
+    hostfile: Hostfile = None,
+    slurm: Slurm = None,
     debug: Debug = False,
 ) -> None:
     """Train a recipe or configuration on one or more ranks; the same command again goes on from the newest checkpoint.
 
     Example: paceline train sasrec train.max_steps=200 --nproc 2
     """
+    if hostfile is not None or slurm:
+        raise typer.Exit(start_elsewhere(target, overrides or [], hostfile, slurm, dry_run=dry_run))
     from paceline.launch.warm import WarmAgent, may_need_torch
 
     # Before our own imports: the agent's import of torch takes longest, and both go on side by side.

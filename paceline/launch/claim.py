@@ -15,7 +15,7 @@ from __future__ import annotations
 import os
 import secrets
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -31,7 +31,7 @@ from paceline.telemetry.events import EventLog
 from paceline.telemetry.layout import RunLayout
 from paceline.telemetry.ownership import close_earlier, save_fenced
 from paceline.telemetry.pulse import create_pulse_directory, remove_pulse_directory
-from paceline.telemetry.run_file import Attempt, RunFile, load_run_file
+from paceline.telemetry.run_file import Attempt, AttemptHost, RunFile, load_run_file
 
 _ORPHAN_WAIT_S = 5.0
 
@@ -58,14 +58,16 @@ class Claim:
         with storage_errors(self.layout.root):
             self.run.save(self.layout)
 
-    def begin_again(self, description: RunDescription, world_size: int | None = None) -> Claim:
-        """The next attempt of the same run by the same owner, of the same size unless said; the one before must be finished."""
+    def begin_again(self, description: RunDescription, hosts: Sequence[AttemptHost] | None = None) -> Claim:
+        """The next attempt of the same run by the same owner, on the same hosts unless said; the one before must be finished."""
         last = self.run.attempts[-1]
         spent_s = last.spent_s + time.time() - last.started
-        size = world_size or last.world_size
+        size = sum(host.num_ranks for host in hosts) if hosts is not None else last.world_size
         with storage_errors(self.layout.root):
             orphans = end_orphans(self.layout, self.run, _ORPHAN_WAIT_S)
-            return _begin_attempt(self.layout, self.run, description, size, [], self._lock, orphans, spent_s)
+            return _begin_attempt(
+                self.layout, self.run, description, size, [], self._lock, orphans, spent_s, hosts or ()
+            )
 
     def release(self) -> None:
         self._lock.release()
@@ -92,8 +94,10 @@ class Reservation:
     _changed: list[Change]
     _lock: Lock = field(repr=False)
 
-    def begin(self, world_size: int, *, orphan_wait_s: float = _ORPHAN_WAIT_S) -> Claim:
-        """The first attempt of this owner."""
+    def begin(
+        self, world_size: int, hosts: Sequence[AttemptHost] = (), *, orphan_wait_s: float = _ORPHAN_WAIT_S
+    ) -> Claim:
+        """The first attempt of this owner; `hosts` where there are several."""
         run, notes = self._run, list[str]()
         try:
             with storage_errors(self.layout.root):
@@ -101,7 +105,9 @@ class Reservation:
                     run = _new_run(self._description, self._origin)
                 else:
                     notes = [*end_orphans(self.layout, run, wait_s=orphan_wait_s), *close_earlier(run)]
-                return _begin_attempt(self.layout, run, self._description, world_size, self._changed, self._lock, notes)
+                return _begin_attempt(
+                    self.layout, run, self._description, world_size, self._changed, self._lock, notes, hosts=hosts
+                )
         except BaseException:
             self._lock.release()
             raise
@@ -202,11 +208,12 @@ def _begin_attempt(
     lock: Lock,
     notes: list[str],
     spent_s: float = 0.0,
+    hosts: Sequence[AttemptHost] = (),
 ) -> Claim:
     number = run.attempts[-1].attempt + 1 if run.attempts else 1
     pulses = create_pulse_directory(run.id, number)
     attempt = Attempt(number, world_size, os.getpid(), time.time(), str(pulses), list(description.argv))
-    attempt.changed, attempt.spent_s = [str(change) for change in changed], spent_s
+    attempt.changed, attempt.spent_s, attempt.hosts = [str(change) for change in changed], spent_s, list(hosts)
     attempt.log_bytes = {path.name: path.stat().st_size for path in sorted(layout.launcher_log.parent.glob("*.log"))}
     run.attempts.append(attempt)
     run.state, run.reason = "running", ""

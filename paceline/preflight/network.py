@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import socket
-import threading
 import time
 
 from paceline.config.nearest import nearest
+from paceline.launch.hosts.address import ask_addresses
 from paceline.preflight.check import Check, fail, ok, warn
 from paceline.preflight.subject import Subject
 
@@ -32,24 +31,15 @@ def _loopback() -> Check:
 def _hostname() -> Check:
     """gloo asks for this host's own name, and takes the loopback where it gets no answer; the asking may take long."""
     name = socket.gethostname()
-    found: list[str] = []
-
-    def resolve() -> None:
-        with contextlib.suppress(OSError):
-            found.extend(str(each[4][0]) for each in socket.getaddrinfo(name, None, type=socket.SOCK_STREAM))
-
     began = time.monotonic()
-    asking = threading.Thread(target=resolve, daemon=True)
-    asking.start()
-    asking.join(_WAIT_S)
+    addresses = ask_addresses(name, _WAIT_S)
     do = f"add a line `127.0.0.1 {name}` to /etc/hosts"
-    if asking.is_alive():
+    if addresses is None:
         what = f"no answer for {name} within {_WAIT_S:g} s: each rank waits for that at its start"
         return warn("hostname", what, do, name=name)
-    if not found:
+    if not addresses:
         what = f"{name} does not resolve: gloo takes the loopback, other programs (torchrun --standalone) hang"
         return warn("hostname", what, do, name=name)
-    addresses = list(dict.fromkeys(found))
     took_ms = round(1000 * (time.monotonic() - began), 1)
     return ok("hostname", f"{name} is {addresses[0]}", name=name, addresses=addresses, resolve_ms=took_ms)
 

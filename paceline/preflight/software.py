@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import importlib.util
 import platform
 import re
 import sys
 from collections.abc import Mapping
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from paceline.launch.installed import find_nccl, find_torch
 from paceline.preflight.check import Check, fail, ok, warn
 from paceline.preflight.nvml import load_nvml, read_driver
 from paceline.preflight.subject import Subject
@@ -25,21 +24,6 @@ def check_software(subject: Subject, nvml: Any = None) -> list[Check]:
     if torch is None:
         return checks
     return [*checks, _cuda(subject, torch, nvml or load_nvml()), *_nccl(subject, torch)]
-
-
-def find_torch() -> dict[str, str] | None:
-    """`version` and, where it is built for one, `cuda`, from the file that torch itself reads them from; None without torch."""
-    found = importlib.util.find_spec("torch")
-    if found is None or found.origin is None:
-        return None
-    try:
-        text = Path(found.origin).with_name("version.py").read_text(encoding="utf-8")
-    except OSError:
-        return None
-    names = {"__version__": "version", "cuda": "cuda"}
-    pairs = re.findall(r"^(\w+)(?:: [^=]+)? = '([^']+)'$", text, re.MULTILINE)
-    facts = {names[name]: value for name, value in pairs if name in names}
-    return facts if "version" in facts else None
 
 
 def _python() -> Check:
@@ -78,13 +62,11 @@ def _cuda(subject: Subject, torch: Mapping[str, str], nvml: Any) -> Check:
 
 
 def _nccl(subject: Subject, torch: Mapping[str, str]) -> list[Check]:
-    wanted = _wanted_nccl()
-    if wanted is None or "cuda" not in torch or not subject.num_gpus:
+    nccl = find_nccl()
+    if nccl is None or "cuda" not in torch or not subject.num_gpus:
         return []
-    package, version = wanted
-    try:
-        found = metadata.version(package)
-    except metadata.PackageNotFoundError:
+    package, version, found = nccl.package, nccl.wanted, nccl.found
+    if found is None:
         return [warn("NCCL", f"{package} is not installed, and torch asks for {version}", f"pip install {package}")]
     values = {"version": found}
     if found != version:
@@ -95,16 +77,6 @@ def _nccl(subject: Subject, torch: Mapping[str, str]) -> list[Check]:
         what = f"{found}, but {first} comes before it"
         return [warn("NCCL", what, "take that folder out of LD_LIBRARY_PATH", **values)]
     return [ok("NCCL", f"{found}, as torch was built with", **values)]
-
-
-def _wanted_nccl() -> tuple[str, str] | None:
-    """(package, version) of the NCCL that the installed torch names."""
-    try:
-        required = metadata.requires("torch") or []
-    except metadata.PackageNotFoundError:
-        return None
-    pinned = (re.match(r"(nvidia-nccl-cu\d+)==([\d.]+)", line) for line in required)
-    return next(((match[1], match[2]) for match in pinned if match), None)
 
 
 def _shadowing(search_path: str) -> Path | None:

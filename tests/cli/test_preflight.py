@@ -114,3 +114,21 @@ def test_without_torch_it_says_so() -> None:
     assert done.returncode == 3, done.stderr
     assert "pip install torch" in done.stdout
     assert "not tried" in done.stdout
+
+
+def test_several_hosts_need_both_flags_and_only_what_can_be_read(capsys: pytest.CaptureFixture[str]) -> None:
+    for words, what in (
+        (["--nnodes", "2"], "several hosts need --nnodes and --rdzv"),
+        (["--rdzv", "node-a:29500"], "several hosts need --nnodes and --rdzv"),
+        (["--interface", "eth0"], "several hosts need --nnodes and --rdzv"),
+        (["--nnodes", "two", "--rdzv", "node-a:29500"], "'two' is not a number of hosts"),
+        (["--nnodes", "2", "--rdzv", "node-a"], "'node-a' is not HOST:PORT"),
+    ):
+        assert run_command(["preflight", "--quick", *words]) == 2
+        assert what in capsys.readouterr().err
+
+
+def test_a_host_that_never_comes_ends_the_wait(capsys: pytest.CaptureFixture[str]) -> None:
+    code, found = look(capsys, "--quick", "--nnodes", "2", "--rdzv", "127.0.0.1:29878", "--wait", "1")
+    assert (code, found["hosts"].status) == (3, "fail")
+    assert "1 of 2 did not come to 127.0.0.1:29878 within 1 s" in found["hosts"].found

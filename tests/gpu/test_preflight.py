@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 import torch
 
+from paceline.launch.installed import find_torch
 from paceline.preflight.nvml import load_nvml, read_driver, read_gpus
-from paceline.preflight.software import find_torch
 
 pytestmark = [pytest.mark.gpu, pytest.mark.timeout(300)]
 

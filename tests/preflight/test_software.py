@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from paceline.launch.installed import find_torch
 from paceline.preflight import software
 from paceline.preflight.fake_nvml import FakeNvml
-from paceline.preflight.software import check_software, find_torch
+from paceline.preflight.software import check_software
 from tests.preflight.conftest import Build, by_name
 
 BUILT = {"version": "2.11.0+cu130", "cuda": "13.0"}

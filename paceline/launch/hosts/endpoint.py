@@ -7,12 +7,12 @@ open_listener(endpoint)           -> a listening socket: this host has the addre
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import socket
 from dataclasses import dataclass
 
 from paceline.errors import RendezvousError, UsageError
+from paceline.launch.hosts.address import own_address, parse_meeting_point
 
 _WAITING = 64
 
@@ -40,16 +40,11 @@ class Count:
 
 
 def parse_endpoint(text: str, where: str = "launch.rdzv") -> Endpoint:
-    host, colon, port = text.strip().rpartition(":")
-    host = host.removeprefix("[").removesuffix("]")
-    if not colon or not host or not (port.isdecimal() and port.isascii()) or not 0 < int(port) < 1 << 16:
-        raise UsageError(
-            f"{text!r} is not HOST:PORT", where, "write it like --rdzv node1:29500, the same on every host"
-        )
+    host, port = parse_meeting_point(text, where)
     if host in ("0.0.0.0", "::", "*"):
         do = "name the address of the leading host, as the others reach it"
         raise UsageError(f"{text} names every address of a host, and so none that others can reach", where, do)
-    return Endpoint(host, int(port))
+    return Endpoint(host, port)
 
 
 def parse_count(value: int | str, where: str = "launch.nnodes") -> Count:
@@ -62,39 +57,25 @@ def parse_count(value: int | str, where: str = "launch.nnodes") -> Count:
     return count
 
 
-def resolve(endpoint: Endpoint, where: str = "launch.rdzv") -> list[str]:
-    """The addresses behind the name, in the order in which the system prefers them."""
+def open_listener(endpoint: Endpoint, where: str = "launch.rdzv") -> socket.socket | None:
+    """A socket on the address of the endpoint where that is this host's own; None: this host cannot lead."""
+    address = own_address(endpoint.host, where)
+    if address is None:
+        return None
+    listener = socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET, socket.SOCK_STREAM)
     try:
-        found = socket.getaddrinfo(endpoint.host, endpoint.port, type=socket.SOCK_STREAM)
-    except (OSError, UnicodeError) as error:
-        what = f"the name {endpoint.host} cannot be resolved on {socket.gethostname()} ({error})"
-        raise RendezvousError(what, where, "name the leading host by its address, or mend /etc/hosts or DNS") from error
-    return list(dict.fromkeys(str(address[0]) for *_, address in found))
-
-
-def open_listener(endpoint: Endpoint) -> socket.socket | None:
-    """A socket on the first address of the endpoint that is this host's own; None: this host cannot lead."""
-    for address in resolve(endpoint):
-        family = socket.AF_INET6 if ":" in address else socket.AF_INET
-        listener = socket.socket(family, socket.SOCK_STREAM)
-        try:
-            # A leader that was started again must not wait until the system has forgotten the old connections.
-            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            listener.bind((address, endpoint.port))
-            listener.listen(_WAITING)
-            return listener
-        except OSError as error:
-            with contextlib.suppress(OSError):
-                listener.close()
-            if error.errno == errno.EACCES:
-                do = "choose a port above 1023, the same on every host"
-                raise RendezvousError(f"port {endpoint.port} may not be opened here", "launch.rdzv", do) from error
-            # Not the next address then: whoever listens on this one may lead the same run.
-            if error.errno == errno.EADDRINUSE:
-                return None
-            if error.errno != errno.EADDRNOTAVAIL:
-                raise
-    return None
+        # A leader that was started again must not wait until the system has forgotten the old connections.
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((address, endpoint.port))
+        listener.listen(_WAITING)
+    except OSError as error:
+        listener.close()
+        if error.errno == errno.EADDRINUSE:
+            return None
+        do = "choose a port above 1023, the same on every host"
+        what = f"cannot listen at {endpoint} ({error.strerror})"
+        raise RendezvousError(what, where, do) from error
+    return listener
 
 
 def find_free_port(address: str) -> int:

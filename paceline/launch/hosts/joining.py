@@ -16,9 +16,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from paceline.errors import Interrupted, RendezvousError, error_from_record
+from paceline.errors import Interrupted, RendezvousError, UsageError, error_from_record
+from paceline.launch.hosts.address import resolve
 from paceline.launch.hosts.channel import Channel, Gone, Inbox
-from paceline.launch.hosts.endpoint import Endpoint, resolve
+from paceline.launch.hosts.endpoint import Endpoint
 from paceline.launch.hosts.leader import read_nonce
 from paceline.launch.hosts.message import Beat, Bye, Hello, Leave, Message, Ready, Refused, Welcome
 from paceline.launch.signals import OperatorSignals
@@ -95,8 +96,8 @@ class Door:
 
     def _knock(self) -> Joined:
         try:
-            address = resolve(self._endpoint)[0]
-        except RendezvousError as error:  # it could be resolved when the command was planned
+            address = resolve(self._endpoint.host, "launch.rdzv")[0]
+        except UsageError as error:  # it could be resolved when the command was planned
             raise _TryAgain(error.problems[0].what) from error
         connection = socket.create_connection((address, self._endpoint.port), timeout=_CONNECT_S)
         inbox: Inbox = queue.SimpleQueue()

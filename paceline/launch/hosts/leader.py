@@ -2,7 +2,7 @@
 
     with Leader(listener, roll, root, lost_after_s=10, say=print) as leader:
         leader.gather(signals)                         # RendezvousError: not enough hosts came in time
-        seats = leader.begin(attempt=1, run_id="…", rendezvous_id="…")
+        leader.seat(); leader.begin(attempt=1, …)      -> Begin: the leader's own part
         while …: leader.poll(); leader.is_over         # a host was lost, or its ranks failed
         leader.finish("rank 1 died")                   -> Parts: everybody's report, and who was lost
         leader.dismiss(Bye("finished", "finished", 400, 0))
@@ -12,6 +12,7 @@ One thread accepts, each connection has its own two; all that is decided is deci
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import queue
 import secrets
@@ -34,6 +35,7 @@ from paceline.launch.hosts.message import (
     Leave,
     Message,
     Notice,
+    Pulses,
     Ready,
     Refused,
     Report,
@@ -43,6 +45,8 @@ from paceline.launch.hosts.parts import Lost, Parts
 from paceline.launch.hosts.roll import Roll, Seat
 from paceline.launch.signals import OperatorSignals
 from paceline.telemetry.layout import RunLayout
+from paceline.telemetry.pulse import store_remote_pulse
+from paceline.telemetry.run_file import AttemptHost
 
 _POLL_S = 0.05
 _SAY_EVERY_S = 10.0
@@ -83,6 +87,7 @@ class Leader:
         self._channels: dict[int, Channel] = {}
         self._indices: dict[Channel, int] = {}
         self._attempt = 0
+        self._pulses = Path()
         self._failed_at: float | None = None
         self._parts = Parts()
         self._nonce = secrets.token_hex(8)
@@ -162,8 +167,9 @@ class Leader:
                 raise Interrupted(f"interrupted while waiting for hosts: {line}")
             time.sleep(_POLL_S)
 
-    def begin(self, attempt: int, run_id: str, rendezvous_id: str, debug: bool) -> Begin:
-        """Tells every member its part of the attempt; returns the leader's own."""
+    def begin(self, attempt: int, run_id: str, pulses: Path, rendezvous_id: str, debug: bool) -> Begin:
+        """Tells every member its part of the attempt; returns the leader's own. Others' pulses are kept beside those in `pulses`."""
+        self._pulses = pulses
         self._parts, self._attempt, self._failed_at = Parts(), attempt, None
         port = find_free_port(self.address)
         parts = {}
@@ -185,10 +191,10 @@ class Leader:
                 self._channels[seat.index].send(parts[seat.index])
         return parts[0]
 
-    def seat(self) -> int:
-        """Gives everybody who is here a place in the next attempt; how many ranks they have together."""
+    def seat(self) -> list[AttemptHost]:
+        """Gives everybody who is here a place in the next attempt."""
         self.seats = self.roll.seat()
-        return self.world_size
+        return [AttemptHost(each.index, each.host, each.address, each.first_rank, each.nproc) for each in self.seats]
 
     def describe_seats(self) -> str:
         """`2 hosts: host a (10.9.0.1) with rank 0, …`"""
@@ -276,8 +282,18 @@ class Leader:
                 self._parts.reports[index] = message
                 if message.agent_exit != 0 and self._failed_at is None:
                     self._failed_at = time.monotonic()
+        elif isinstance(message, Pulses):
+            self._keep(index, message)
         elif isinstance(message, Leave):
             self._let_go(index, message.why)
+
+    def _keep(self, index: int, message: Pulses) -> None:
+        """For our supervisor, which compares all ranks."""
+        ranks = next((seat.ranks for seat in self.seats if seat.index == index), range(0))
+        for rank in ranks:
+            data = message.pulses.get(str(rank))
+            if data is not None and message.attempt == self._attempt:
+                store_remote_pulse(self._pulses, rank, base64.b64decode(data))
 
     def _hear_stranger(self, channel: Channel, message: Message | Gone) -> None:
         if channel not in self._strangers:

@@ -18,7 +18,7 @@ from paceline.errors import Interrupted, PacelineError
 from paceline.files import storage_error
 from paceline.launch.hosts.channel import Gone
 from paceline.launch.hosts.joining import Door, Joined
-from paceline.launch.hosts.message import Begin, Bye, End, Leave, Message, Notice, Report
+from paceline.launch.hosts.message import Begin, Bye, End, Leave, Message, Notice, Pulses, Report
 from paceline.launch.hosts.share import Share
 from paceline.launch.signals import WORDS, OperatorSignals
 
@@ -108,6 +108,9 @@ class Member:
     def _look(self, joined: Joined) -> None:
         if self._share is not None:
             self._share.check()
+            pulses = self._share.read_pulses()
+            if pulses:
+                joined.channel.send(Pulses(self._share.begin.attempt, pulses))
             if self._share.poll() is not None or self._share.is_overdue:
                 self._report(joined)
 

@@ -29,8 +29,10 @@ class Hello:
     fingerprint: str
     identity: dict[str, Any]
     """the values that make the run this run, by their dotted keys"""
-    facts: dict[str, str]
-    """versions that must be the same everywhere"""
+    facts: dict[str, Any]
+    """what the host is and has installed"""
+    collectives: str
+    """nccl or gloo: all ranks have to make them alike"""
     root: str
     """the run directory, as this host would call it"""
     v: int = VERSION
@@ -100,6 +102,14 @@ class End:
 
 
 @dataclass(frozen=True)
+class Pulses:
+    """Where a member's ranks are right now: their raw pulses, by rank, in base64."""
+
+    attempt: int
+    pulses: dict[str, str]
+
+
+@dataclass(frozen=True)
 class Report:
     """How one host's part of an attempt ended; no process of it is left but those in `left`."""
 
@@ -137,9 +147,10 @@ class Beat:
     """Still here."""
 
 
-Message = Hello | Welcome | Refused | Ready | Notice | Begin | End | Report | Leave | Bye | Beat
+Message = Hello | Welcome | Refused | Ready | Notice | Begin | End | Pulses | Report | Leave | Bye | Beat
 _KINDS: dict[str, type[Any]] = {
-    kind.__name__: kind for kind in (Hello, Welcome, Refused, Ready, Notice, Begin, End, Report, Leave, Bye, Beat)
+    kind.__name__: kind
+    for kind in (Hello, Welcome, Refused, Ready, Notice, Begin, End, Pulses, Report, Leave, Bye, Beat)
 }
 
 

@@ -6,20 +6,22 @@ plan_hosts(config.launch, origins)
 
 from __future__ import annotations
 
-import platform
 import socket
 from collections.abc import Mapping
 from dataclasses import dataclass
-from importlib import metadata
 
-import psutil
-
-import paceline
 from paceline.config.sections import Launch
 from paceline.errors import RendezvousError
 from paceline.launch.environment import WorkerEnvironment
-from paceline.launch.hosts.address import interface_of, local_address_towards
-from paceline.launch.hosts.endpoint import Count, Endpoint, parse_count, parse_endpoint, resolve
+from paceline.launch.hosts.address import (
+    address_of,
+    describe_interfaces,
+    interface_of,
+    local_address_towards,
+    resolve,
+)
+from paceline.launch.hosts.endpoint import Count, Endpoint, parse_count, parse_endpoint
+from paceline.launch.hosts.facts import collect_facts
 from paceline.launch.hosts.message import Hello
 
 _VARIABLES = {"GLOO_SOCKET_IFNAME": "{}", "NCCL_SOCKET_IFNAME": "={}"}
@@ -43,7 +45,7 @@ class HostPlan:
     def greet(self, nproc: int, gpus: int, backend: str, identity: Mapping[str, object], root: str) -> Hello:
         """What this host says of itself; `backend` is the wish for the collectives, which all have to make alike."""
         values = identity.get("values")
-        alike = {"collectives": ("nccl" if nproc <= gpus else "gloo") if backend == "auto" else backend}
+        chosen = ("nccl" if nproc <= gpus else "gloo") if backend == "auto" else backend
         return Hello(
             self.host,
             self.address,
@@ -52,7 +54,8 @@ class HostPlan:
             gpus,
             str(identity["fingerprint"]),
             dict(values) if isinstance(values, Mapping) else {},
-            read_facts() | alike,
+            collect_facts(self.address, nproc).to_record(),
+            chosen,
             root,
         )
 
@@ -82,33 +85,20 @@ def plan_hosts(launch: Launch, origins: Mapping[str, str]) -> HostPlan | None:
     )
 
 
-def read_facts() -> dict[str, str]:
-    """The versions that must be the same on every host."""
-    return {
-        "paceline": paceline.__version__,
-        "python": ".".join(platform.python_version_tuple()[:2]),
-        "torch": metadata.version("torch"),
-    }
-
-
 def _find_way(wished: str, endpoint: Endpoint, origins: Mapping[str, str]) -> tuple[str, str, str]:
     """(address, interface, why this one)"""
     if wished != "auto":
-        there = psutil.net_if_addrs()
-        found = [each.address for each in there.get(wished, ()) if each.family in (socket.AF_INET, socket.AF_INET6)]
-        if not found:
-            what = f"{socket.gethostname()} has no interface {wished} with an address; there are: {', '.join(sorted(there))}"
-            raise RendezvousError(what, origins["launch.interface"], "name one of these, or leave it to auto")
-        return found[0].partition("%")[0], wished, "as requested"
-    target = resolve(endpoint, origins["launch.rdzv"])[0]
+        return address_of(wished, origins["launch.interface"]), wished, "as requested"
+    where = origins["launch.rdzv"]
+    target = resolve(endpoint.host, where)[0]
     try:
         address = local_address_towards(target, endpoint.port)
     except OSError as error:
         what = f"there is no way from {socket.gethostname()} to {endpoint} ({error.strerror or error})"
-        do = "check the address, the interfaces (ip addr) and the routes (ip route)"
-        raise RendezvousError(what, origins["launch.rdzv"], do) from error
+        do = f"check the address and the routes: ip route get {target} (there are: {describe_interfaces()})"
+        raise RendezvousError(what, where, do) from error
     interface = interface_of(address)
     if interface is None:
         what = f"no interface of {socket.gethostname()} has the address {address}, which leads to {endpoint}"
-        raise RendezvousError(what, origins["launch.rdzv"], "name the interface with launch.interface")
+        raise RendezvousError(what, where, f"name one with launch.interface (there are: {describe_interfaces()})")
     return address, interface, f"has the address {address}, which leads to {endpoint}"

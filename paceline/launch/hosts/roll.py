@@ -10,13 +10,13 @@ The leader has index 0 and the first ranks, always: what only rank 0 writes is w
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from paceline.config.changes import find_changes, list_changes
 from paceline.errors import PacelineError, RendezvousError
 from paceline.launch.hosts.endpoint import Count
+from paceline.launch.hosts.facts import HostFacts, compare
 from paceline.launch.hosts.message import VERSION, Hello
 
 LAST_CALL_S = 2.0
@@ -42,15 +42,20 @@ class Seat:
     """A host's place in one attempt."""
 
     index: int
-    name: str
+    host: str
+    address: str
     node_rank: int
     first_rank: int
     nproc: int
 
+    @property
+    def ranks(self) -> range:
+        return range(self.first_rank, self.first_rank + self.nproc)
+
     def __str__(self) -> str:
         last = self.first_rank + self.nproc - 1
         ranks = f"rank {last}" if self.nproc == 1 else f"ranks {self.first_rank} to {last}"
-        return f"host {self.name} with {ranks}"
+        return f"host {self.host} ({self.address}) with {ranks}"
 
 
 class Roll:
@@ -92,11 +97,13 @@ class Roll:
             changes = find_changes(mine.identity, hello.identity)
             what = list_changes(f"host {hello.host} has been told to train another run; different are:", changes)
             return RendezvousError(what, where, "give the same command, with the same data, on every host"), True
-        problem = differing_facts(mine.facts, hello.facts)
-        if problem:
-            what = f"host {hello.host} is not like the leader: {problem}"
-            do = "install the same versions on every host; where only some have GPUs, set parallel.backend=gloo on all"
-            return RendezvousError(what, where, do), True
+        problems = compare([HostFacts.from_record(each.facts) for each in (mine, hello)])
+        if problems:
+            return RendezvousError(problems=problems), True
+        if hello.collectives != mine.collectives:
+            what = f"the ranks of {hello.host} would use {hello.collectives}, those of the leader {mine.collectives}"
+            do = "give every rank a GPU, or set parallel.backend=gloo on every host"
+            return RendezvousError(what, f"{hello.nproc} ranks on {hello.gpus} GPUs there", do), True
         if sum(not entry.is_leaving for entry in self._entries.values()) >= self.count.most:
             here = ", ".join(entry.name for entry in self._entries.values())
             what = f"{self.count.most} hosts are here already, and --nnodes {self.count} takes no more: {here}"
@@ -140,7 +147,8 @@ class Roll:
         """Everybody's place in the next attempt."""
         seats, first_rank = list[Seat](), 0
         for node_rank, entry in enumerate(self.present[: self.count.most]):
-            seats.append(Seat(entry.index, entry.name, node_rank, first_rank, entry.hello.nproc))
+            hello = entry.hello
+            seats.append(Seat(entry.index, hello.host, hello.address, node_rank, first_rank, hello.nproc))
             first_rank += entry.hello.nproc
         return seats
 
@@ -164,13 +172,6 @@ class Roll:
         unready = [entry.name for entry in self._entries.values() if not entry.is_ready]
         looking = f"; {', '.join(unready)} still looks for the run directory" if unready else ""
         return f"{wanted} here: {here}{looking}{waiting}"
-
-
-def differing_facts(mine: Mapping[str, Any], theirs: Mapping[str, Any]) -> str:
-    """`torch 2.13.0 → 2.12.1` for each version that both tell and that differs."""
-    return ", ".join(
-        f"{name} {mine[name]} → {theirs[name]}" for name in sorted(mine) if theirs.get(name, mine[name]) != mine[name]
-    )
 
 
 def _count(number: int, noun: str) -> str:

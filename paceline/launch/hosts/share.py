@@ -9,6 +9,7 @@ The run's own files belong to the leader: what is this host's alone has the host
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import threading
 import time
@@ -22,9 +23,10 @@ from paceline.launch.process import Agent
 from paceline.launch.session import ENDING_S, Supervision
 from paceline.launch.warm import WarmAgent
 from paceline.telemetry.layout import RunLayout
-from paceline.telemetry.pulse import create_pulse_directory, remove_pulse_directory
+from paceline.telemetry.pulse import create_pulse_directory, raw_pulse, remove_pulse_directory
 
 _TAIL_LINES = 60
+_PULSES_EVERY_S = 0.5
 
 
 class Share:
@@ -48,6 +50,7 @@ class Share:
         self._pulses = create_pulse_directory(begin.run_id, begin.attempt)
         self._ending_since: float | None = None
         self._report: Report | None = None
+        self._told = 0.0
         log = layout.member_log(index)
         self._agent = Agent(command(self._pulses), environment, log, begin.rendezvous_id, warm)
         self._supervision = supervise(self._pulses) if supervise is not None else None
@@ -60,6 +63,15 @@ class Share:
     def check(self) -> None:
         if self._supervision is not None:
             self._supervision.check()
+
+    def read_pulses(self) -> dict[str, str]:
+        """Where each rank is, for the leader, which compares all of them; empty: it is not time yet."""
+        now = time.monotonic()
+        if now - self._told < _PULSES_EVERY_S:
+            return {}
+        self._told = now
+        found = {str(rank): raw_pulse(self._pulses, rank) for rank in self.begin.ranks}
+        return {rank: base64.b64encode(data).decode() for rank, data in found.items() if data}
 
     @property
     def is_overdue(self) -> bool:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from paceline.launch.hosts.facts import HostFacts
 from paceline.launch.hosts.message import Hello
 
-FACTS = {"paceline": "0.1.0", "torch": "2.13.0"}
+FACTS = HostFacts(
+    "a", "10.9.0.1", "eth0", 1, (), "3.12.1", "2.13.0", "none", "none", "0.1.0", "d1", "Linux"
+).to_record()
 
 
 def hello(name: str, **fields: Any) -> Hello:
@@ -18,7 +21,8 @@ def hello(name: str, **fields: Any) -> Hello:
         "gpus": 0,
         "fingerprint": "9f2c",
         "identity": {"run.seed": 0},
-        "facts": FACTS,
+        "facts": FACTS | {"host": name},
+        "collectives": "gloo",
         "root": "/shared/run",
     }
     return Hello(**given | fields)

@@ -28,6 +28,8 @@ from paceline.launch.signals import OperatorSignals
 from paceline.telemetry.layout import RunLayout
 from tests.launch.hosts.conftest import hello
 
+PULSES = Path("/nowhere")
+
 
 @dataclass
 class StandIn:
@@ -40,6 +42,9 @@ class StandIn:
 
     def poll(self) -> int | None:
         return self.exit_code
+
+    def read_pulses(self) -> dict[str, str]:
+        return {str(rank): "AAAA" for rank in self.begin.ranks}
 
     def check(self) -> None:
         pass
@@ -96,11 +101,17 @@ class Stage:
 
     @contextlib.contextmanager
     def lead(
-        self, count: Count, *, timeout_s: float = 10, lost_after_s: float = 10, can_resize: bool = True
+        self,
+        count: Count,
+        *,
+        timeout_s: float = 10,
+        lost_after_s: float = 10,
+        can_resize: bool = True,
+        last_call_s: float = 0.2,
     ) -> Iterator[Leader]:
         listener = open_listener(self.endpoint)
         assert listener is not None
-        roll = Roll(count, hello("a", root=str(self.root)), timeout_s, last_call_s=0.2)
+        roll = Roll(count, hello("a", root=str(self.root)), timeout_s, last_call_s)
         layout = RunLayout(self.root)
         with (
             listener,
@@ -131,7 +142,7 @@ def stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stage]:
 def begin(leader: Leader, signals: OperatorSignals, attempt: int = 1) -> Begin:
     leader.gather(signals, is_first=attempt == 1)
     leader.seat()
-    return leader.begin(attempt, "abc", f"paceline-{attempt}", False)
+    return leader.begin(attempt, "abc", PULSES, f"paceline-{attempt}", False)
 
 
 def until(leader: Leader, is_true) -> None:
@@ -179,7 +190,7 @@ def test_a_member_that_fails_ends_the_attempt_for_all(stage: Stage) -> None:
 @pytest.mark.timeout(60)
 def test_a_member_that_goes_away_is_lost_with_its_ranks_and_the_rest_goes_on(stage: Stage) -> None:
     gone, other = stage.join("b"), stage.join("c")
-    with stage.lead(Count(2, 3)) as leader:
+    with stage.lead(Count(2, 3), last_call_s=8) as leader:
         begin(leader, stage.signals)
         until(leader, lambda: gone.shares and other.shares)
         gone.signals.asked, gone.signals.wants_kill = "ctrl_c", True  # leaves at once: the connection closes
@@ -221,7 +232,7 @@ def test_without_checkpoints_nobody_is_taken_in_before_the_next_attempt(stage: S
 @pytest.mark.timeout(60)
 def test_a_host_whose_operator_leaves_stops_with_the_others_and_is_let_go(stage: Stage) -> None:
     other = stage.join("b")
-    with stage.lead(Count(1, 2)) as leader:
+    with stage.lead(Count(1, 2), last_call_s=8) as leader:
         begin(leader, stage.signals)
         until(leader, lambda: other.shares)
         other.signals.asked = "ctrl_c"

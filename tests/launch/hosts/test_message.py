@@ -6,7 +6,19 @@ import json
 
 import pytest
 
-from paceline.launch.hosts.message import Beat, Begin, Bye, End, Message, Notice, Report, WireError, decode, encode
+from paceline.launch.hosts.message import (
+    Beat,
+    Begin,
+    Bye,
+    End,
+    Message,
+    Notice,
+    Pulses,
+    Report,
+    WireError,
+    decode,
+    encode,
+)
 from tests.launch.hosts.conftest import hello
 
 BEGIN = Begin(2, "abc", 1, 2, 4, 6, "10.9.0.1", 4711, "paceline-1", 2)
@@ -21,6 +33,7 @@ BEGIN = Begin(2, "abc", 1, 2, 4, 6, "10.9.0.1", 4711, "paceline-1", 2)
         Report(2, -9, [{"rank": 1}], [[1, -9, 4711]], [], ["a line\nand another"]),
         Bye("finished", "length", 400, 0),
         Notice("2 of 2 hosts here: größer"),
+        Pulses(1, {"3": "AAAA"}),
         Beat(),
     ],
     ids=lambda message: type(message).__name__,

@@ -99,7 +99,8 @@ def test_who_comes_when_all_seats_are_taken_may_try_again() -> None:
     [
         ({"v": 2}, "speaks version 2"),
         ({"fingerprint": "77aa", "identity": {"run.seed": 1}}, "run.seed: 0 → 1"),
-        ({"facts": FACTS | {"torch": "2.12.1"}}, "torch 2.13.0 → 2.12.1"),
+        ({"facts": FACTS | {"host": "b", "torch": "2.12.1"}}, "torch is 2.13.0 on a and 2.12.1 on b"),
+        ({"collectives": "nccl", "gpus": 1}, "the ranks of b would use nccl, those of the leader gloo"),
     ],
 )
 def test_who_does_not_fit_is_refused_with_the_word_that_differs(fields: dict, word: str) -> None:

@@ -1,0 +1,190 @@
+"""Hosts that are checked together, in threads of this process: who came, what differs, who is missing, who left."""
+
+from __future__ import annotations
+
+import dataclasses
+import socket
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from paceline.errors import UsageError
+from paceline.launch.hosts.facts import HostFacts, collect_facts
+from paceline.preflight.check import Check
+from paceline.preflight.hosts import check_hosts, parse_nnodes
+from paceline.preflight.hosts_guest import Meeting, attend, explain_silence
+from paceline.preflight.hosts_host import preside
+from paceline.preflight.hosts_wire import Wire, connect, listen
+from tests.preflight.conftest import Build, by_name
+
+pytestmark = pytest.mark.timeout(60)
+FACTS = dataclasses.replace(collect_facts("127.0.0.1", 2), host="node-a")
+Meet = Callable[..., tuple[list[Check], list[list[Check]]]]
+
+
+@pytest.fixture
+def meet(tmp_path: Path) -> Meet:
+    """meet(node_b, node_c, most=3) -> (checks of the first host, those of each guest)."""
+
+    def run(*guests: HostFacts | Callable[[Meeting], object], most: int = 2, wait_s: float = 10, **theirs: object) -> tuple[list[Check], list[list[Check]]]:  # fmt: skip
+        server = listen("127.0.0.1", 0)
+        meeting = Meeting("node-a", "127.0.0.1", server.getsockname()[1], most, most, wait_s, "f" * 32)
+        found: list[list[Check]] = [[] for _ in guests]
+
+        def come(index: int, guest: HostFacts | Callable[[Meeting], object]) -> None:
+            other = dataclasses.replace(meeting, **theirs)
+            if isinstance(guest, HostFacts):
+                found[index] = attend(other, guest)
+            else:
+                guest(other)
+
+        threads = [threading.Thread(target=come, args=item) for item in enumerate(guests)]
+        for thread in threads:
+            thread.start()
+        with server:
+            checks = preside(meeting, FACTS, tmp_path, server)
+        for thread in threads:
+            thread.join()
+        assert list(tmp_path.iterdir()) == [], "the token is gone"
+        return checks, found
+
+    return run
+
+
+def node(name: str, **changes: object) -> HostFacts:
+    return dataclasses.replace(FACTS, host=name, **changes)
+
+
+def test_three_that_fit_and_everybody_gets_the_verdict(meet: Meet) -> None:
+    checks, guests = meet(node("node-b"), node("node-c", nproc=1), most=3)
+    found = by_name(checks)
+    assert found["hosts"].status == found["versions"].status == found["shared directory"].status == "ok"
+    assert set(found["hosts"].found.removeprefix("3: ").split(", ")) == {
+        "node-a (2 ranks)",
+        "node-b (2 ranks)",
+        "node-c (1 rank)",
+    }
+    assert "node-a 127.0.0.1 on lo" in found["interfaces"].found
+    assert len([name for name in found if " – " in name]) == 3
+    assert len(found["links"].values["links"]) == 6
+    assert found["same job"].found.startswith("ffff")
+    for guest in guests:
+        assert [(check.name, check.status, check.found) for check in guest] == [
+            (check.name, check.status, check.found) for check in checks
+        ]
+
+
+def test_another_version_is_refused_with_both_hosts(meet: Meet) -> None:
+    checks, (guest,) = meet(node("node-b", torch="2.0.0"))
+    (versions,) = [check for check in checks if check.name == "versions"]
+    assert versions.status == "fail"
+    assert f"torch is {FACTS.torch} on node-a and 2.0.0 on node-b" in versions.found
+    assert by_name(guest)["versions"].status == "fail"
+
+
+def test_another_job_is_another_run(meet: Meet) -> None:
+    checks, _ = meet(node("node-b"), fingerprint="e" * 32)
+    assert by_name(checks)["same job"].status == "fail"
+    assert "node-b: another configuration, or other data" in by_name(checks)["same job"].found
+
+
+def test_who_does_not_come_is_told_with_those_who_did(meet: Meet) -> None:
+    checks, (guest,) = meet(node("node-b"), most=4, wait_s=1.5)
+    first = by_name(checks)["hosts"]
+    assert first.status == "fail"
+    assert "2 of 4 did not come to node-a:" in first.found
+    assert "within 1.5 s; here: node-a (2 ranks), node-b (2 ranks)" in first.found
+    assert by_name(guest)["hosts"].status == "fail"
+
+
+def test_another_number_of_hosts_is_refused_at_once(meet: Meet) -> None:
+    checks, (guest,) = meet(node("node-b"), wait_s=1.5, least=1)
+    assert "--nnodes is 2 there and 1:2 here" in guest[0].found
+    assert by_name(checks)["hosts"].status == "fail"
+
+
+def test_strangers_and_those_who_leave_do_not_count(meet: Meet) -> None:
+    def stranger(meeting: Meeting) -> None:
+        with connect(meeting.address, meeting.port, 5) as connection:
+            connection.sendall(b"GET / HTTP/1.1\r\n\r\n")
+            connection.recv(10)
+
+    def leaver(meeting: Meeting) -> None:
+        wire = Wire(connect(meeting.address, meeting.port, 5))
+        wire.send("hello", v=1, size=meeting.size, fingerprint=None, facts=FACTS.to_record())
+        wire.receive(5)
+        wire.send("listening", port=1)
+        wire.close()
+
+    checks, _ = meet(stranger, leaver, most=3, wait_s=4)
+    assert "here: node-a (2 ranks)" in by_name(checks)["hosts"].found
+
+
+def test_a_guest_that_leaves_while_it_is_measured(meet: Meet) -> None:
+    def leaver(meeting: Meeting) -> None:
+        wire = Wire(connect(meeting.address, meeting.port, 5))
+        wire.send("hello", v=1, size=meeting.size, fingerprint="f" * 32, facts=node("node-b").to_record())
+        wire.receive(5)
+        wire.send("listening", port=1)
+        wire.receive(5)
+        wire.close()
+
+    checks, _ = meet(leaver)
+    found = by_name(checks)
+    assert "node-b has left" in found["shared directory"].found
+    assert found["node-a – node-b"].status == "fail"
+
+
+def test_the_first_host_leaves(tmp_path: Path) -> None:
+    server = listen("127.0.0.1", 0)
+    meeting = Meeting("node-a", "127.0.0.1", server.getsockname()[1], 2, 2, 5)
+
+    def leave() -> None:
+        connection, _ = server.accept()
+        connection.recv(100)
+        connection.close()
+
+    server.settimeout(10)
+    thread = threading.Thread(target=leave)
+    thread.start()
+    (check,) = attend(meeting, node("node-b"))
+    thread.join()
+    server.close()
+    assert check.status == "fail"
+    assert "left before it had a verdict" in check.found
+
+
+@pytest.mark.parametrize(
+    ("error", "what", "do"),
+    [
+        (ConnectionRefusedError(111, "refused"), "is there, but refuses port 7", "start the same command on node-a"),
+        (TimeoutError("timed out"), "a firewall drops what comes in", "open TCP port 7 on node-a to 127.0.0.1"),
+        (OSError(113, "No route to host"), "has no way to node-a (10.0.0.1)", "ip route get 10.0.0.1"),
+        (OSError(101, "Network is unreachable"), "has no way", "ip route get"),
+        (OSError(1, "Operation not permitted"), "Operation not permitted", "between node-b and node-a"),
+    ],
+)
+def test_why_nobody_answers_and_which_side_to_mend(error: OSError, what: str, do: str) -> None:
+    check = explain_silence(Meeting("node-a", "10.0.0.1", 7, 2, 2, 3), node("node-b"), error)
+    assert check.status == "fail"
+    assert (what in check.found, do in check.remedy) == (True, True), check
+
+
+def test_flags_that_cannot_be_used_here(build: Build) -> None:
+    with pytest.raises(UsageError, match="there is no interface eht0"):
+        check_hosts(build(), "2", "127.0.0.1:29500", "eht0")
+    (check,) = check_hosts(build(), "2", "nosuch.invalid:29500", wait_s=1)
+    assert (check.name, check.status) == ("names", "fail")
+    assert parse_nnodes("1:2") == (1, 2)
+    for text in ("0", "two", "2:1", "1:", "-1", "1:2:3"):
+        with pytest.raises(UsageError, match="is not a number of hosts"):
+            parse_nnodes(text)
+
+
+def test_nobody_listens_there(build: Build) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    (check,) = attend(Meeting("127.0.0.1", "127.0.0.1", port, 2, 2, 1), node("node-b"))
+    assert f"refuses port {port} after 1 s" in check.found
