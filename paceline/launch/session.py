@@ -17,7 +17,7 @@ from paceline.files import read_records, write_json
 from paceline.launch.claim import Claim
 from paceline.launch.hosts.parts import Parts
 from paceline.launch.marked import describe_left
-from paceline.launch.process import Agent
+from paceline.launch.process import KILLED, Agent
 from paceline.launch.signals import WORDS, OperatorSignals
 from paceline.launch.verdict import Evidence, Verdict, judge
 from paceline.telemetry.stop_request import write_stop_request
@@ -81,6 +81,7 @@ class Session:
         self._signals = signals
         self._peers = peers
         self._parts = Parts()
+        self._agent_exit: int | None = None
         self._has_asked = False
         self._has_resized = False
         self._killed = False
@@ -106,11 +107,12 @@ class Session:
                 progress.poll()
                 time.sleep(_POLL_S)
         finally:
-            is_well = self._agent.poll() == 0
+            agent_exit = self._agent.poll()
             left = self.end()
+        self._agent_exit = KILLED if agent_exit is None else agent_exit
         if self._peers is not None:
             is_hasty = self._killed or self._refusal is not None
-            self._parts = self._peers.finish("it is over on the leader", is_well=is_well, is_hasty=is_hasty)
+            self._parts = self._peers.finish("it is over on the leader", is_well=agent_exit == 0, is_hasty=is_hasty)
         self._record.join(timeout=5)
         self._examination.join(timeout=5)
         if left:
@@ -170,7 +172,7 @@ class Session:
             return Verdict("failed", what, last_step, self._refusal.exit_code, self._refusal)
         events = [e for e in read_records(self._claim.layout.events) if e.get("attempt") == self._claim.attempt]
         mine = Evidence(
-            agent_exit=self._agent.poll(),
+            agent_exit=self._agent_exit,
             failures=self._agent.failures,
             exits=self._agent.exits(),
             events=events,

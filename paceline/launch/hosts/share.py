@@ -19,7 +19,7 @@ from pathlib import Path
 from paceline.files import write_json
 from paceline.launch.hosts.message import Begin, Report
 from paceline.launch.marked import describe_left
-from paceline.launch.process import Agent
+from paceline.launch.process import KILLED, Agent
 from paceline.launch.session import ENDING_S, Supervision
 from paceline.launch.warm import WarmAgent
 from paceline.telemetry.layout import RunLayout
@@ -85,11 +85,12 @@ class Share:
         if self._report is None:
             if self._supervision is not None:
                 self._supervision.close(is_hasty=is_hasty)
+            agent_exit = self._agent.poll()
             left = self._agent.kill_all()
             remove_pulse_directory(self._pulses)
             self._report = Report(
                 self.begin.attempt,
-                self._agent.poll(),
+                KILLED if agent_exit is None else agent_exit,
                 list(self._agent.failures),
                 [[each.rank, each.exit_code, each.pid] for each in self._agent.exits()],
                 list(self._supervision.incidents) if self._supervision is not None else [],

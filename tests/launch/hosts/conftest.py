@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from paceline.launch.hosts.facts import HostFacts
 from paceline.launch.hosts.message import Hello
 
-FACTS = HostFacts(
-    "a", "10.9.0.1", "eth0", 1, (), "3.12.1", "2.13.0", "none", "none", "0.1.0", "d1", "Linux"
-).to_record()
+_HOST = HostFacts("a", "10.9.0.1", "eth0", 1, (), "3.12.1", "2.13.0", "none", "none", "0.1.0", "d1", "Linux")
+FACTS = json.loads(json.dumps(_HOST.to_record()))
 
 
 def hello(name: str, **fields: Any) -> Hello:
