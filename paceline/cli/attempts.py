@@ -58,7 +58,7 @@ def run_attempts(
             raise
         is_regrouping = leader is not None and _may_regroup(claim, verdict, signals)
         if not is_regrouping and (restarts == limit or not _may_restart(claim, verdict, signals)):
-            return claim, verdict
+            return claim, _as_asked(claim, verdict, signals)
         gained, reached = _gained(claim, verdict, reached)
         if is_regrouping:
             # Hosts that come and go, each time before anything was gained, would keep us here for ever.
@@ -109,6 +109,15 @@ def _is_unwanted(claim: Claim) -> bool:
     """Whether somebody asked this attempt to stop, and not only for one of another size."""
     request = read_stop_request(claim.layout.stop_request, claim.attempt)
     return request is not None and request.reason != "resize"
+
+
+def _as_asked(claim: Claim, verdict: Verdict, signals: OperatorSignals) -> Verdict:
+    """Ranks that stopped for another size while somebody asked for the end have stopped for that."""
+    if verdict.state != "stopped" or verdict.reason != "resize":
+        return verdict
+    request = read_stop_request(claim.layout.stop_request, claim.attempt)
+    reason = signals.asked or (request.reason if request is not None else verdict.reason)
+    return replace(verdict, reason=reason, exit_code=EXIT_CODES[reason])
 
 
 def _not_together(claim: Claim, verdict: Verdict, signals: OperatorSignals, error: PacelineError) -> Verdict:

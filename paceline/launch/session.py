@@ -20,7 +20,7 @@ from paceline.launch.marked import describe_left
 from paceline.launch.process import KILLED, Agent
 from paceline.launch.signals import WORDS, OperatorSignals
 from paceline.launch.verdict import Evidence, Verdict, judge
-from paceline.telemetry.stop_request import write_stop_request
+from paceline.telemetry.stop_request import read_stop_request, write_stop_request
 
 if TYPE_CHECKING:
     from paceline.launch.progress import Progress
@@ -159,8 +159,10 @@ class Session:
         elif self._peers is not None and self._peers.wants_resize and not (self._has_asked or self._has_resized):
             self._has_resized = True
             progress.say(f"{self._peers.wants_resize}: all ranks stop at the next step, for an attempt of another size")
-            with contextlib.suppress(OSError):
-                write_stop_request(self._claim.layout.stop_request, self._claim.attempt, "resize", "paceline train")
+            request, attempt = self._claim.layout.stop_request, self._claim.attempt
+            if read_stop_request(request, attempt) is None:  # somebody may want it to end altogether
+                with contextlib.suppress(OSError):
+                    write_stop_request(request, attempt, "resize", "paceline train")
 
     def _look(self) -> None:
         if self._examine is not None:

@@ -194,6 +194,25 @@ def test_a_link_that_goes_down_and_comes_back(tmp_path: Path, hosts: list[Host],
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(240)
+def test_a_power_cut_sends_no_goodbye_and_is_noticed_all_the_same(tmp_path: Path, hosts: list[Host]) -> None:
+    a, b = hosts
+    training = Training(tmp_path, a, "1:2", "train.max_steps=300")
+    training.start(a, b)
+    training.wait_for_attempt(1, steps=15)
+    b.unplug()
+    cut = time.monotonic()
+    b.kill()
+    a.wait_for("host-b (10.253.77.2) was lost: nothing was heard of it for 10 s", NOTICED_S)
+    noticed_s = time.monotonic() - cut
+    training.wait_for_attempt(2, timeout_s=GOING_ON_S)
+    going_on_s = time.monotonic() - cut
+    print(f"noticed after {noticed_s:.1f} s, went on after {going_on_s:.1f} s")
+    assert going_on_s < GOING_ON_S
+    assert a.wait(120) == 0, a.text()
+
+
+@pytest.mark.slow
 @pytest.mark.timeout(420)
 def test_a_leader_that_is_killed_and_started_again(tmp_path: Path, hosts: list[Host], run_ranks) -> None:
     a, b = hosts
@@ -267,7 +286,8 @@ def test_a_rank_that_dies_on_a_member_is_named_and_brought_back_as_often_as_want
         assert "was killed by signal 9" in host.text()
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.slow
+@pytest.mark.timeout(180)
 def test_hosts_that_cannot_come_together_say_why(tmp_path: Path, hosts: list[Host]) -> None:
     """Nobody at the address; another configuration; a run directory that is not shared; nobody else comes."""
     a, b = hosts

@@ -20,7 +20,7 @@ from paceline.errors import Interrupted, RendezvousError, UsageError, error_from
 from paceline.launch.hosts.address import resolve
 from paceline.launch.hosts.channel import Channel, Gone, Inbox
 from paceline.launch.hosts.endpoint import Endpoint
-from paceline.launch.hosts.leader import read_nonce
+from paceline.launch.hosts.leader import prove, read_nonce
 from paceline.launch.hosts.message import Beat, Bye, Hello, Leave, Message, Ready, Refused, Welcome
 from paceline.launch.signals import OperatorSignals
 
@@ -105,8 +105,8 @@ class Door:
         try:
             channel.send(self._hello)
             welcome = self._read_answer(self._hear(inbox))
-            root = self._find_root(channel, welcome)
-            channel.send(Ready())
+            root, nonce = self._find_root(channel, welcome)
+            channel.send(Ready(nonce))
         except BaseException:
             channel.close()
             raise
@@ -129,14 +129,15 @@ class Door:
         do = "choose another port, the same on every host, or end what listens there"
         raise RendezvousError(what, f"--rdzv {self._endpoint}", do)
 
-    def _find_root(self, channel: Channel, welcome: Welcome) -> Path:
-        """Where the leader has it, or where this host's own words lead: wherever the leader's nonce is."""
+    def _find_root(self, channel: Channel, welcome: Welcome) -> tuple[Path, str]:
+        """Where the leader has it, or where this host's own words lead: wherever the leader's nonce is; and that."""
         candidates = list(dict.fromkeys([welcome.root, self._hello.root]))
         deadline = time.monotonic() + _NONCE_S
         while time.monotonic() < deadline:
             for text in candidates:
-                if read_nonce(Path(text)) == welcome.nonce:
-                    return Path(text)
+                nonce = read_nonce(Path(text))
+                if prove(nonce) == welcome.proof:
+                    return Path(text), nonce
             self._sleep(0.2)
         what = f"{self._hello.host} does not see the leader's run directory ({welcome.root})"
         channel.send(Leave(what))

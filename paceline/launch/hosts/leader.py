@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import hashlib
 import queue
 import secrets
 import socket
@@ -24,7 +25,7 @@ from pathlib import Path
 from types import TracebackType
 
 from paceline.errors import Interrupted, PacelineError, RendezvousError
-from paceline.files import write_text
+from paceline.files import storage_errors, write_text
 from paceline.launch.hosts.channel import Channel, Gone, Inbox
 from paceline.launch.hosts.endpoint import find_free_port
 from paceline.launch.hosts.message import (
@@ -96,8 +97,9 @@ class Leader:
         self._acceptor = threading.Thread(target=self._accept, name="hosts-accept", daemon=True)
 
     def __enter__(self) -> Leader:
-        self._layout.root.mkdir(parents=True, exist_ok=True)
-        write_text(self._layout.rendezvous, self._nonce)
+        with storage_errors(self._layout.root):
+            self._layout.root.mkdir(parents=True, exist_ok=True)
+            write_text(self._layout.rendezvous, self._nonce)
         self._listener.settimeout(0.5)
         self._acceptor.start()
         return self
@@ -274,9 +276,7 @@ class Leader:
         elif isinstance(message, Gone):
             self._lose(index, message.why)
         elif isinstance(message, Ready):
-            self.roll.confirm(index)
-            if self.seats:
-                self._greet_late(index)
+            self._take_in(index, message.nonce)
         elif isinstance(message, Report):
             if message.attempt == self._attempt:
                 self._parts.reports[index] = message
@@ -292,8 +292,9 @@ class Leader:
         ranks = next((seat.ranks for seat in self.seats if seat.index == index), range(0))
         for rank in ranks:
             data = message.pulses.get(str(rank))
-            if data is not None and message.attempt == self._attempt:
-                store_remote_pulse(self._pulses, rank, base64.b64decode(data))
+            if isinstance(data, str) and message.attempt == self._attempt:
+                with contextlib.suppress(ValueError):
+                    store_remote_pulse(self._pulses, rank, base64.b64decode(data))
 
     def _hear_stranger(self, channel: Channel, message: Message | Gone) -> None:
         if channel not in self._strangers:
@@ -311,10 +312,16 @@ class Leader:
             return
         entry = self.roll.admit(message)
         self._channels[entry.index], self._indices[channel] = channel, entry.index
-        channel.send(Welcome(entry.index, str(self._layout.root), self._nonce))
+        channel.send(Welcome(entry.index, str(self._layout.root), prove(self._nonce)))
 
-    def _greet_late(self, index: int) -> None:
-        """Somebody came while an attempt runs."""
+    def _take_in(self, index: int, nonce: str) -> None:
+        """A host that has read what we wrote; also one that came while an attempt runs."""
+        if nonce != self._nonce:
+            self._lose(index, "it did not read the run directory")
+            return
+        self.roll.confirm(index)
+        if not self.seats:
+            return
         if self._can_resize:
             how = "the run stops at a step to take it in"
         else:
@@ -357,6 +364,11 @@ class Leader:
             except OSError:
                 return
             self._knocks.put(connection)
+
+
+def prove(nonce: str) -> str:
+    """By which whoever reads it in the run directory knows that it is this leader's."""
+    return hashlib.sha256(nonce.encode()).hexdigest()
 
 
 def read_nonce(root: Path) -> str:

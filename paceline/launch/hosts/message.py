@@ -9,8 +9,10 @@ A member begins with a Hello, whose version and fields stand first, so that two 
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field
 from typing import Any
+
+from paceline.telemetry.run_file import known_fields
 
 VERSION = 1
 LONGEST = 4 << 20
@@ -40,11 +42,12 @@ class Hello:
 
 @dataclass(frozen=True)
 class Welcome:
-    """It may, if it finds the `nonce` in the run directory: only then do both see the same one."""
+    """It may, if it finds in the run directory what the leader wrote there: only then do both see the same one."""
 
     index: int
     root: str
-    nonce: str
+    proof: str
+    """the digest of it"""
 
 
 @dataclass(frozen=True)
@@ -58,7 +61,9 @@ class Refused:
 
 @dataclass(frozen=True)
 class Ready:
-    """The member has found the nonce and waits for its part."""
+    """The member has found what the leader wrote, and waits for its part."""
+
+    nonce: str
 
 
 @dataclass(frozen=True)
@@ -106,7 +111,7 @@ class Pulses:
     """Where a member's ranks are right now: their raw pulses, by rank, in base64."""
 
     attempt: int
-    pulses: dict[str, str]
+    pulses: dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -168,8 +173,7 @@ def decode(line: bytes) -> Message:
     try:
         record = json.loads(line)
         kind = _KINDS[record["kind"]]
-        known = {each.name for each in fields(kind)}
-        message: Message = kind(**{name: value for name, value in record.items() if name in known})
+        message: Message = kind(**known_fields(kind, record))
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise WireError(f"no message of Paceline: {line[:60]!r}") from error
     return message

@@ -20,7 +20,7 @@ from paceline.launch.hosts import joining
 from paceline.launch.hosts import leader as leaders
 from paceline.launch.hosts.endpoint import Count, Endpoint, find_free_port, open_listener
 from paceline.launch.hosts.joining import Door
-from paceline.launch.hosts.leader import Leader
+from paceline.launch.hosts.leader import Leader, read_nonce
 from paceline.launch.hosts.member import Member
 from paceline.launch.hosts.message import Begin, Bye, Hello, Ready, Report, encode
 from paceline.launch.hosts.roll import Roll
@@ -275,7 +275,7 @@ def test_a_member_of_which_nothing_is_heard_is_lost(stage: Stage) -> None:
         stage.lead(Count(2, 2), lost_after_s=1.5) as leader,
         socket.create_connection(("127.0.0.1", stage.endpoint.port)) as silent,
     ):
-        silent.sendall(encode(hello("b")) + encode(Ready()))
+        silent.sendall(encode(hello("b")) + encode(Ready(read_nonce(stage.root))))
         begin(leader, stage.signals)
         began = time.monotonic()
         until(leader, lambda: leader.is_over)
@@ -335,6 +335,17 @@ def test_a_host_that_sees_another_directory_is_not_taken_in(stage: Stage, monkey
         assert "/elsewhere/run" in other.error.problems[0].where
         assert len(leader.roll.present) == 1
         until(leader, lambda: any("does not see" in line for line in stage.said))
+
+
+@pytest.mark.timeout(60)
+def test_a_host_that_only_says_that_it_is_ready_is_not_believed(stage: Stage) -> None:
+    with (
+        stage.lead(Count(1, 2)) as leader,
+        socket.create_connection(("127.0.0.1", stage.endpoint.port)) as liar,
+    ):
+        liar.sendall(encode(hello("b")) + encode(Ready("guessed")))
+        until(leader, lambda: any("it did not read the run directory" in line for line in stage.said))
+        assert len(leader.roll.present) == 1
 
 
 @pytest.mark.timeout(60)

@@ -47,6 +47,7 @@ def test_a_message_is_one_line_and_comes_back_as_it_was(message: Message) -> Non
 @pytest.mark.parametrize(
     "line",
     [
+        b'{"kind":"End","attempt":"one","why":"x"}',
         b"HTTP/1.1 400 Bad Request\r",
         b"",
         b"[]",
