@@ -1,10 +1,11 @@
 """One connection between two hosts: messages in, messages out, a beat every second, and how long nothing was heard.
 
     channel = Channel(socket, inbox)
-    channel.send(End(2, "host b was lost"))      # never blocks for long; a connection that fails is told as Gone
+    channel.send(End(2, "host b was lost"))      # never blocks; a connection that fails is told as Gone
     inbox.get()   -> (channel, Beat()) or (channel, Gone("closed the connection"))
 
-Whether silence means loss is for the owner to say. Clocks of two hosts are never compared.
+A connection that takes nothing any more is no failure of its own: whether silence means loss is for the owner to say, on both sides by
+the same measure. Clocks of two hosts are never compared.
 """
 
 from __future__ import annotations
@@ -16,11 +17,13 @@ import threading
 import time
 from dataclasses import dataclass
 
-from paceline.launch.hosts.message import LONGEST, Beat, Message, WireError, decode, encode
+from paceline.launch.hosts.message import LONGEST, Beat, Message, Pulses, WireError, decode, encode
 
 _BEAT_S = 1.0
-_SEND_S = 5.0
 _LOOK_S = 0.5
+_FLUSH_S = 0.5
+_MOST_WAITING = 8
+"""messages, beyond which pulses are left out: the next ones say more"""
 
 
 @dataclass(frozen=True)
@@ -44,12 +47,14 @@ class Channel:
         self._beat_s = beat_s
         self._heard = time.monotonic()
         self._closed = threading.Event()
-        self._sending = threading.Lock()
+        self._failing = threading.Lock()
+        self._outbox: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
         with contextlib.suppress(OSError):
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         connection.settimeout(_LOOK_S)
-        for work, name in ((self._listen, "host-reader"), (self._beat, "host-beat")):
-            threading.Thread(target=work, name=name, daemon=True).start()
+        self._writer = threading.Thread(target=self._write, name="host-writer", daemon=True)
+        self._writer.start()
+        threading.Thread(target=self._listen, name="host-reader", daemon=True).start()
 
     @property
     def silent_s(self) -> float:
@@ -61,35 +66,37 @@ class Channel:
         self._heard = time.monotonic()
 
     def send(self, message: Message) -> None:
-        """Hands a message to the system; a connection that does not take it is over."""
-        data = encode(message)
-        with self._sending:
-            if self._closed.is_set():
+        """Puts a message on its way."""
+        if not (isinstance(message, Pulses) and self._outbox.qsize() > _MOST_WAITING):
+            self._outbox.put(encode(message))
+
+    def close(self) -> None:
+        """What was said last is sent first, if that is possible at once."""
+        self._outbox.put(None)
+        self._writer.join(_FLUSH_S)
+        self._closed.set()
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+        self._socket.close()
+
+    def _write(self) -> None:
+        while not self._closed.is_set():
+            try:
+                data = self._outbox.get(timeout=self._beat_s)
+            except queue.Empty:
+                data = encode(Beat())
+            if data is None:
                 return
             try:
                 self._send_whole(data)
             except OSError as error:
                 self._fail(f"the connection broke ({error.strerror or error})")
 
-    def close(self) -> None:
-        self._closed.set()
-        with contextlib.suppress(OSError):
-            self._socket.shutdown(socket.SHUT_RDWR)
-        self._socket.close()
-
     def _send_whole(self, data: bytes) -> None:
-        deadline = time.monotonic() + _SEND_S
         view = memoryview(data)
-        while view:
-            try:
+        while view and not self._closed.is_set():
+            with contextlib.suppress(TimeoutError):
                 view = view[self._socket.send(view) :]
-            except TimeoutError:
-                if time.monotonic() > deadline:
-                    raise
-
-    def _beat(self) -> None:
-        while not self._closed.wait(self._beat_s):
-            self.send(Beat())
 
     def _listen(self) -> None:
         pending = b""
@@ -116,6 +123,7 @@ class Channel:
                 return
 
     def _fail(self, why: str, *, is_foreign: bool = False) -> None:
-        if not self._closed.is_set():
-            self._closed.set()
-            self._inbox.put((self, Gone(why, is_foreign)))
+        with self._failing:
+            if not self._closed.is_set():
+                self._closed.set()
+                self._inbox.put((self, Gone(why, is_foreign)))

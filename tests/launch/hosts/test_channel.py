@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from paceline.launch.hosts.channel import Channel, Gone, Inbox
-from paceline.launch.hosts.message import Beat, End, Message, Report
+from paceline.launch.hosts.message import Beat, End, Message, Pulses, Report
 
 
 @pytest.fixture
@@ -87,3 +87,31 @@ def test_closing_it_ourselves_tells_nothing(pair: tuple[Channel, Inbox, socket.s
     channel.close()
     with pytest.raises(queue.Empty):
         inbox.get(timeout=0.7)
+
+
+@pytest.mark.timeout(30)
+def test_what_was_said_last_still_arrives(pair: tuple[Channel, Inbox, socket.socket]) -> None:
+    channel, _, theirs = pair
+    channel.send(End(1, "the last word"))
+    channel.close()
+    theirs.settimeout(5)
+    heard = b""
+    while piece := theirs.recv(1000):
+        heard += piece
+    assert b"the last word" in heard
+
+
+@pytest.mark.timeout(30)
+def test_a_connection_that_takes_nothing_any_more_blocks_nobody_and_pulses_do_not_pile_up(
+    pair: tuple[Channel, Inbox, socket.socket],
+) -> None:
+    channel, inbox, _ = pair
+    began = time.monotonic()
+    for _ in range(500):
+        channel.send(Pulses(1, {"0": "A" * 100_000}))
+    assert channel._outbox.qsize() < 20
+    channel.send(End(1, "still said"))
+    channel.close()
+    assert time.monotonic() - began < 3
+    with pytest.raises(queue.Empty):
+        inbox.get(timeout=0.3)
