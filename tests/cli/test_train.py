@@ -79,7 +79,7 @@ def agent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch
     monkeypatch.setenv("MODE", "finish")
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
 
-    def command(nproc: int, arguments: Sequence[str], *, rendezvous_id: str, scratch: Path) -> list[str]:
+    def command(nproc: int, arguments: Sequence[str], *, rendezvous_id: str, scratch: Path, group: None) -> list[str]:
         assert nproc == 2
         return [sys.executable, str(script), os.environ["MODE"], *arguments]
 
