@@ -10,13 +10,13 @@ import os
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from paceline.config.contradictions import Facts
 from paceline.errors import UsageError
 from paceline.launch.command import Group, agent_command, free_arguments, shell_line
 from paceline.launch.description import RunDescription
 from paceline.launch.environment import WorkerEnvironment, worker_environment
-from paceline.launch.hosts.place import HostPlan, plan_hosts
 from paceline.launch.occupied import check_same_run
 from paceline.launch.origin import Origin, Wish, plan_origin
 from paceline.launch.placement import Placement, place_ranks
@@ -25,6 +25,9 @@ from paceline.recipes.job import Job
 from paceline.telemetry.checkpoints import list_checkpoints
 from paceline.telemetry.layout import RunLayout
 from paceline.telemetry.run_file import load_run_file
+
+if TYPE_CHECKING:
+    from paceline.launch.hosts.place import HostPlan
 
 
 @dataclass(frozen=True)
@@ -100,7 +103,7 @@ def plan_launch(job: Job, wish: Wish | None = None) -> LaunchPlan:
     placement = place_ranks(launch, job.origins["launch.gpus"])
     world_size, num_gpus = placement.world_size, placement.num_gpus
     job.check(Facts(world_size, num_gpus))
-    hosts = plan_hosts(launch, job.origins)
+    hosts = _plan_hosts(job)
     if hosts is not None and job.recipe.foreign is not None:
         what = f"launch.nnodes={launch.nnodes} is for recipes: a script of its own needs a launcher of its own"
         do = "start it with torchrun on every host, and let it tell its progress with the SDK"
@@ -118,3 +121,11 @@ def plan_launch(job: Job, wish: Wish | None = None) -> LaunchPlan:
     if hosts is not None:
         hosts.assign_interface(environment, os.environ)
     return LaunchPlan(job, wish, placement, description, root, origin, environment, hosts)
+
+
+def _plan_hosts(job: Job) -> HostPlan | None:
+    if job.config.launch.nnodes == 1:
+        return None  # without the imports that only several hosts need
+    from paceline.launch.hosts.place import plan_hosts
+
+    return plan_hosts(job.config.launch, job.origins)

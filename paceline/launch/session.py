@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, Protocol
 from paceline.errors import PacelineError
 from paceline.files import read_records, write_json
 from paceline.launch.claim import Claim
-from paceline.launch.hosts.parts import Parts
 from paceline.launch.marked import describe_left
 from paceline.launch.process import KILLED, Agent
 from paceline.launch.signals import WORDS, OperatorSignals
@@ -23,6 +22,7 @@ from paceline.launch.verdict import Evidence, Verdict, judge
 from paceline.telemetry.stop_request import read_stop_request, write_stop_request
 
 if TYPE_CHECKING:
+    from paceline.launch.hosts.parts import Parts
     from paceline.launch.progress import Progress
     from paceline.launch.warm import WarmAgent
 
@@ -80,7 +80,7 @@ class Session:
         self._environment = environment
         self._signals = signals
         self._peers = peers
-        self._parts = Parts()
+        self._parts: Parts | None = None
         self._agent_exit: int | None = None
         self._has_asked = False
         self._has_resized = False
@@ -118,7 +118,7 @@ class Session:
         if left:
             progress.say(f"warning: {describe_left(left)}", "yellow")
         progress.close()
-        has_left = bool(left) or any(report.left for report in self._parts.reports.values())
+        has_left = bool(left) or (self._parts is not None and self._parts.has_left)
         return replace(self._judge(progress.step), has_left=has_left)
 
     def end(self) -> list[int]:
@@ -185,7 +185,7 @@ class Session:
             tail=list(self._agent.tail),
             logs=f"{self._claim.layout.launcher_log.parent}/",
         )
-        return judge(self._parts.add_to(mine))
+        return judge(self._parts.add_to(mine) if self._parts is not None else mine)
 
     def _write_record(self) -> None:
         from paceline.launch.record import describe_environment

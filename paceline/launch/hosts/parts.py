@@ -31,6 +31,11 @@ class Parts:
     reports: dict[int, Report] = field(default_factory=dict)
     lost: list[Lost] = field(default_factory=list)
 
+    @property
+    def has_left(self) -> bool:
+        """Whether a process could not be ended on one of them."""
+        return any(report.left for report in self.reports.values())
+
     def add_to(self, mine: Evidence) -> Evidence:
         """All evidence together."""
         reports = list(self.reports.values())
