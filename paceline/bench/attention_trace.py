@@ -70,10 +70,7 @@ def find_traces(root: Path) -> list[Path]:
 
 def read_trace(path: Path) -> Iterator[tuple[str, int, float]]:
     """(name, calls, time in ms) of each kernel; of each operator where the trace has no kernels, as on a CPU."""
-    try:
-        events = json.loads(_read(path))["traceEvents"]
-    except (OSError, EOFError, ValueError, KeyError, TypeError) as error:
-        raise UsageError(f"not a trace of torch.profiler: {error}", str(path), "profile the run again") from error
+    events = read_events(path)
     totals: dict[str, dict[str, tuple[int, float]]] = {"kernel": {}, "cpu_op": {}}
     for event in events:
         group = totals.get(event.get("cat", ""))
@@ -82,6 +79,15 @@ def read_trace(path: Path) -> Iterator[tuple[str, int, float]]:
             group[event["name"]] = (count + 1, time_us + float(event.get("dur", 0)))
     chosen = totals["kernel"] or totals["cpu_op"]
     return ((name, count, time_us / 1e3) for name, (count, time_us) in chosen.items())
+
+
+def read_events(path: Path) -> list[dict[str, Any]]:
+    """Everything in a trace."""
+    try:
+        events: list[dict[str, Any]] = json.loads(_read(path))["traceEvents"]
+    except (OSError, EOFError, ValueError, KeyError, TypeError) as error:
+        raise UsageError(f"not a trace of torch.profiler: {error}", str(path), "profile the run again") from error
+    return events
 
 
 def _add_up(by_rank: Iterable[Sequence[Seen]]) -> list[Seen]:

@@ -15,6 +15,7 @@ COMMANDS = {
     "tables": ("paceline.cli.bench_tables", "What an embedding table's gradients bring to a rank in a step."),
     "collective": ("paceline.cli.bench_collective", "All-reduce, all-gather and reduce-scatter by size."),
     "attention": ("paceline.cli.bench_attention", "Which attention runs, why not others, and their times."),
+    "ranges": ("paceline.cli.bench_ranges", "Where the time of a profiled run went, by phase and branch."),
     "parity": ("paceline.cli.bench_parity", "Whether sparse attention computes here what its reference says."),
     "sparse": ("paceline.cli.bench_sparse", "Each stage of sparse attention by length, dense attention beside it."),
     "racing": ("paceline.cli.bench_racing", "Races against full grids, replayed on recorded sweeps."),

@@ -26,6 +26,9 @@ def command(
     start: Annotated[
         str | None, typer.Option("--from", metavar="P1", help="Only this phase and those after it.")
     ] = None,
+    skip: Annotated[
+        str | None, typer.Option("--skip", metavar="P2,P3", help="All but these; the reason is shown on the page.")
+    ] = None,
     out: Annotated[
         Path | None, typer.Option("--out", metavar="DIR", help="Where it lives; without it, runs/<playbook>.")
     ] = None,
@@ -46,7 +49,7 @@ def command(
     from paceline.playbook.stage import Stage
 
     book = load_playbook(playbook, overrides or [])
-    stage = Stage(book, select(book, phases, start), (out or Path("runs") / book.name).absolute())
+    stage = Stage(book, select(book, phases, start, skip), (out or Path("runs") / book.name).absolute())
     check_play(stage, _metrics if can_ask() else None)
     if dry_run:
         print("\n".join(describe_play(stage)))
@@ -80,6 +83,11 @@ def _conclude(root: Path) -> None:
         took = f"{phase.seconds:,.1f} s" if phase.attempts else ""
         table.add_row(phase.name, phase.kind, phase.state, took, escape(phase.reason))
     build_console().print(table)
+    for phase in record.phases:
+        for line in phase.remedy:
+            print(f"{phase.name}: type {line}")
+    if record.verdict:
+        print(f"verdict: {record.verdict}")
     print(f"report: {page}")
 
 

@@ -6,6 +6,7 @@ import dataclasses
 import json
 import time
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -19,6 +20,7 @@ from paceline.preflight.check import Check, Report, from_problems, warn
 from paceline.preflight.hosts import check_hosts, parse_nnodes
 from paceline.preflight.ranks import check_ranks
 from paceline.preflight.runner import MACHINE, QUICK, run_families
+from paceline.preflight.snapshot import write_snapshot
 from paceline.preflight.subject import Subject, build_subject
 from paceline.recipes.job import Flags, Job, load_job
 
@@ -35,6 +37,14 @@ def command(
     quick: Annotated[
         bool, typer.Option("--quick", help="Only what needs no torch: no ranks are started, nothing is counted.")
     ] = False,
+    snapshot: Annotated[
+        Path | None,
+        typer.Option(
+            "--snapshot",
+            metavar="DIR",
+            help="Also keep what this machine is: git_sha.txt, collect_env.txt, nvidia_smi.xml.",
+        ),
+    ] = None,
     nnodes: Annotated[
         str | None,
         typer.Option(
@@ -66,6 +76,9 @@ def command(
     if out is not None:
         flags["run.out"] = (out, "flag --out")
     job = load_job(target, overrides or [], flags) if target is not None else None
+    if snapshot is not None:
+        with waiting("writing down what this machine is"):
+            write_snapshot(snapshot)
     report = examine(job, flags, is_quick=quick, together=together)
     if as_json:
         print(json.dumps(report.to_record(), indent=2, ensure_ascii=False))
@@ -117,7 +130,7 @@ def examine(job: Job | None, flags: Flags, *, is_quick: bool, together: Together
 
 def _count(subject: Subject) -> tuple[Subject, list[Check]]:
     """Asks a worker for parameters and samples, where it can know them."""
-    if subject.job is None or subject.identity is None or not can_ask():
+    if subject.job is None or subject.job.recipe.foreign is not None or subject.identity is None or not can_ask():
         return subject, []
     try:
         with waiting("counting parameters and samples in a worker process"):

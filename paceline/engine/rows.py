@@ -48,9 +48,11 @@ class RowTable(nn.Module):
         nn.init.normal_(self.weight, std=0.02 if self.hash_rows is None else 0.02 * 2**-0.5)
 
     def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        # Where there is no gradient, a plain lookup: a compiler makes the sparse one a call by itself, and nothing is fused with it.
+        is_sparse = torch.is_grad_enabled()
         if self.hash_rows is None:
-            return functional.embedding(ids.long(), self.weight, sparse=True)
-        return functional.embedding(_hash(ids, self.hash_rows), self.weight, sparse=True).sum(0)
+            return functional.embedding(ids.long(), self.weight, sparse=is_sparse)
+        return functional.embedding(_hash(ids, self.hash_rows), self.weight, sparse=is_sparse).sum(0)
 
     def extra_repr(self) -> str:
         hashed = f", hash_rows={self.hash_rows}" if self.hash_rows is not None else ""

@@ -17,8 +17,7 @@ from paceline.config.nearest import nearest
 from paceline.errors import ConfigError, Problem
 from paceline.playbook.playbook import Playbook
 from paceline.playbook.results import Value
-
-MET, NOT_MET, NOT_MEASURED = "met", "not met", "not measured"
+from paceline.playbook.verdicts import LIMITS, MET, NOT_JUDGED, NOT_MEASURED, NOT_MET, shown
 
 
 @dataclass(frozen=True)
@@ -36,6 +35,11 @@ class Judged:
     def is_met(self) -> bool:
         return self.verdict == MET
 
+    @property
+    def is_missed(self) -> bool:
+        """Not met, or not measured. What is not judged, because nobody set its threshold, has neither passed nor failed."""
+        return self.verdict in (NOT_MET, NOT_MEASURED)
+
     def __str__(self) -> str:
         values = ", ".join(f"{name} = {shown(value)}" for name, value in self.values.items())
         return f"`{self.text}` is {self.verdict} ({values})" + (f"; {self.why}" if self.why else "")
@@ -44,19 +48,16 @@ class Judged:
         return asdict(self)
 
 
-def shown(value: Value) -> str:
-    """A value on one line; numbers to five digits."""
-    if value is None:
-        return "not measured"
-    if isinstance(value, bool | str):
-        return str(value).lower() if isinstance(value, bool) else value
-    return f"{value:,}" if isinstance(value, int) else f"{value:.5g}"
-
-
 def check_gates(playbook: Playbook) -> list[Problem]:
     """What is wrong with the gates of a playbook, as far as it can be known before anything starts."""
     problems: list[Problem] = []
     for name, phase in playbook.phases.items():
+        for word in phase.numbers:
+            if not phase.reports.has(word):
+                close = nearest(word, phase.reports.names)
+                do = f"write {close}" if close else f"use one of {phase.reports.listed()}"
+                what = f"{name} is to list {word}, which a phase of its kind does not report"
+                problems.append(Problem(what, playbook.where(name, "numbers"), do))
         for text in phase.gate:
             where = playbook.where(name, "gate")
             try:
@@ -79,12 +80,21 @@ def _kind_of(playbook: Playbook, name: str, word: str) -> type:
     """What kind of value a name in the gate of a phase has."""
     own = playbook.phases[name].reports
     head, _, rest = word.partition(".")
+    if word.startswith(LIMITS):
+        return float
     return own.kind_of(word) if own.has(word) else playbook.phases[head].reports.kind_of(rest)
 
 
 def _check_name(playbook: Playbook, name: str, word: str, where: str) -> Problem | None:
     """What is wrong with a name in the gate of a phase."""
     own = playbook.phases[name].reports
+    if word.startswith(LIMITS):
+        known = [f"{LIMITS}{each}" for each in playbook.limits]
+        if word in known:
+            return None
+        close = nearest(word, known)
+        do = f"write {close}" if close else f"add `limits: {{{word.removeprefix(LIMITS)}: null}}` to the playbook"
+        return Problem(f"the gate of {name} asks for {word}, and the playbook has no such threshold", where, do)
     if own.has(word):
         return _check_silence(playbook, name, word, name, word, where)
     head, _, rest = word.partition(".")
@@ -119,18 +129,29 @@ def judge(
     earlier: Mapping[str, Mapping[str, Value]],
     reported: Mapping[str, Any],
     where: str,
+    limits: Mapping[str, float | None] | None = None,
+    untold: Mapping[str, str] | None = None,
 ) -> list[Judged]:
-    """Every condition (text, why) against the results; `reported` are the names that the kind could have."""
+    """Every condition (text, why) against the results; `reported` are the names that the kind could have, `untold` those that this
+    run cannot tell, with the reason."""
     known: dict[str, Value] = {
         f"{phase}.{name}": value for phase, found in earlier.items() for name, value in found.items()
     }
     # What a kind reports and this machine or run does not have is a value that was not measured, not an unknown name.
     known |= dict.fromkeys(reported) | dict(results)
-    return [_judge(parse(text, where), known, why) for text, why in conditions]
+    known |= {f"{LIMITS}{name}": value for name, value in (limits or {}).items()}
+    return [_judge(parse(text, where), known, why, untold or {}) for text, why in conditions]
 
 
-def _judge(expression: Expression, known: Mapping[str, Value], why: str) -> Judged:
+def _judge(expression: Expression, known: Mapping[str, Value], why: str, untold: Mapping[str, str]) -> Judged:
     values = {name: known.get(name) for name in sorted(expression.names)}
+    unset = [name for name, value in values.items() if name.startswith(LIMITS) and value is None]
+    silent = next((untold[name] for name in values if name in untold), None)
+    if silent is not None:
+        return Judged(expression.text, NOT_JUDGED, values, silent)
+    if unset:
+        said = "; ".join([*([why] if why else []), f"nobody has set it: {unset[0]}=NUMBER"])
+        return Judged(expression.text, NOT_JUDGED, values, said)
     if any(value is None and name in known for name, value in values.items()):
         return Judged(expression.text, NOT_MEASURED, values, why)
     return Judged(expression.text, MET if expression.holds(known) else NOT_MET, values, why)

@@ -33,7 +33,7 @@ def check_runs(playbook: Playbook) -> list[Problem]:
 
 def _check(playbook: Playbook, name: str, earlier: Sequence[str]) -> Iterator[Problem]:
     where = playbook.where(name, "runs")
-    trained = [each for each in earlier if playbook.phases[each].kind == "train"]
+    trained = [each for each in earlier if playbook.phases[each].trains]
     for key, source in getattr(playbook.phases[name], "runs", {}).items():
         if source not in trained:
             what = f"{name} takes the run of {source} for {key}, which is no earlier phase that trains"

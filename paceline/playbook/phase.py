@@ -20,9 +20,22 @@ from pydantic import BeforeValidator, ConfigDict
 from paceline.config.sections import Bool, Section, key
 from paceline.config.source import show
 from paceline.playbook.results import Outcome, Reports
+from paceline.playbook.state import PhaseRecord
 
 Words = Annotated[list[str], BeforeValidator(lambda value: [value] if isinstance(value, str) else value)]
 """One word or a list of them."""
+
+ANY = "any"
+
+
+def _by_result(value: Any) -> Any:
+    """Lines without a name are for whatever failed."""
+    named = value if isinstance(value, dict) else {ANY: value}
+    return {name: [lines] if isinstance(lines, str) else lines for name, lines in named.items()}
+
+
+Remedies = Annotated[dict[str, list[str]], BeforeValidator(_by_result)]
+"""Result that was missed, or any -> commands to type."""
 
 UNKNOWN = "<{}>"
 """What stands for a value that an earlier phase will find: in --dry-run, and while a playbook is checked."""
@@ -51,6 +64,8 @@ class Scene:
     """for `use: A.top2`: the leading cases of that phase"""
     baseline: Mapping[str, Any] | None = None
     """of the phase whose cases these are"""
+    records: Sequence[PhaseRecord] = ()
+    """where the phases before this one stand: for a phase that judges them"""
 
     def place(self, word: str) -> Path:
         """A directory of this phase that no other settings have written to."""
@@ -89,6 +104,8 @@ class Work:
     """what the command reads and this playbook writes"""
     answer: Path | None = None
     """where the command's standard output, one JSON object, is kept; None: it goes to the terminal"""
+    beside: Mapping[str, Path] = field(default_factory=dict)
+    """what of earlier phases it is read together with"""
 
     @property
     def fingerprint(self) -> str:
@@ -101,6 +118,8 @@ class Phase(Section, ABC):
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
     reports: ClassVar[Reports]
+    trains: ClassVar[bool] = False
+    """whether it leaves a run that later phases may take"""
     takes_settings: ClassVar[bool] = False
     """whether overrides without a phase are for it, too"""
     plan_keys: ClassVar[tuple[str, ...]] = ()
@@ -108,10 +127,18 @@ class Phase(Section, ABC):
     ignores: ClassVar[Mapping[str, str]] = {}
     """keys that are not for it where they are given for all phases -> why"""
 
-    kind: str = key(..., "What it does: preflight, train, sweep, compare, check, export or serve.")
+    kind: str = key(..., "What it does: preflight, train, sweep, compare and so on.")
     about: str = key("", "One sentence for the page.")
     enabled: Bool = key(True, "false: it is skipped unless asked for.")
     gate: Words = key([], "Conditions on the results; all must hold, or the playbook stops.")
+    required: Bool = key(True, "false: where it fails, the playbook goes on with what does not need it.")
+    when: str | None = key(None, "A condition over the configuration, world_size and num_gpus; else it is skipped.")
+    otherwise: str = key("", "The reason to skip it with, where `when` does not hold.")
+    numbers: Words = key([], "Results that an acceptance table lists besides those of the gate.")
+    remedy: Remedies = key(
+        {},
+        "Commands to type where it fails, all or by the result that was missed; {run}, {config} and {place} are filled in.",
+    )
 
     def trained(self) -> dict[str, str]:
         """Its own key -> the earlier phase that it names, and whose run is taken."""

@@ -27,26 +27,15 @@ from paceline.config.sections import RunConfig
 from paceline.config.shipped import find_shipped, list_shipped
 from paceline.config.source import Entry, Layer, read_layer, show
 from paceline.errors import ConfigError, PacelineError, Problem
-from paceline.playbook.kinds.check import Check
-from paceline.playbook.kinds.compare import Compare
-from paceline.playbook.kinds.export import Export
-from paceline.playbook.kinds.preflight import Preflight
-from paceline.playbook.kinds.serve import Serve
-from paceline.playbook.kinds.sweep import Sweep
-from paceline.playbook.kinds.train import Train
+from paceline.playbook.kinds.catalogue import KINDS
+from paceline.playbook.limits import read_limits
 from paceline.playbook.phase import Phase
+from paceline.playbook.sizes import choose_sizes, compute, is_formula, read_facts
 from paceline.recipes.job import load_job
 
-KINDS: dict[str, type[Phase]] = {
-    "preflight": Preflight,
-    "train": Train,
-    "sweep": Sweep,
-    "compare": Compare,
-    "check": Check,
-    "export": Export,
-    "serve": Serve,
-}
-_TOP = ("about", "config", "set", "phases")
+_TOP = ("about", "config", "set", "sizes", "limits", "phases")
+_OWN = ("sizes", "limits")
+"""what is the playbook's and can be typed"""
 _BY_KEY = ("axes", "baseline", "set", "runs", "a", "b")
 """mappings whose keys are keys of a configuration, dots and all"""
 _FOLDER = "playbooks"
@@ -69,6 +58,8 @@ class Playbook:
     """configuration keys without a phase"""
     typed_for: Mapping[str, Mapping[str, Entry]] = field(default_factory=dict)
     """phase -> configuration keys that are for it alone"""
+    limits: Mapping[str, float | None] = field(default_factory=dict)
+    """thresholds that gates ask for as `limits.NAME`; null: nobody has set it, and what it would decide is not judged"""
 
     def where(self, name: str, word: str) -> str:
         """Who said what a phase says about a word."""
@@ -79,6 +70,17 @@ class Playbook:
         phase = self.phases[name]
         general = {key: entry for key, entry in self.typed.items() if phase.takes_settings and key not in phase.ignores}
         return {key: entry.value for key, entry in {**general, **self.typed_for.get(name, {})}.items()}
+
+    def configured(self, name: str) -> dict[str, Any]:
+        """The overrides of a phase without its own in the file: the playbook's, and what was typed for all and for it."""
+        return {**self.set, **self._typed(name)}
+
+    def typed_words(self, name: str) -> list[str]:
+        """What was typed for all and for the phase, to type it again."""
+        return [f"{key}={show(value)}" for key, value in self._typed(name).items()]
+
+    def _typed(self, name: str) -> dict[str, Any]:
+        return {key: entry.value for key, entry in {**self.typed, **self.typed_for.get(name, {})}.items()}
 
     def not_for(self, name: str) -> list[str]:
         """What was given for all phases and is not for this one, with the reason."""
@@ -117,6 +119,9 @@ def load_playbook(target: str, overrides: Sequence[str] = ()) -> Playbook:
     problems = [*written.problems, *typed.problems]
     top, raw, order = _sort_written(written, problems)
     config_keys, own = _sort_typed(typed, raw, top, order, problems)
+    if not problems:
+        problems += _compute(raw, top, typed, config_keys)
+    limits = read_limits(top, typed, problems)
     origins: dict[str, str] = {}
     phases: dict[str, Phase] = {}
     for name in order:
@@ -133,7 +138,7 @@ def load_playbook(target: str, overrides: Sequence[str] = ()) -> Playbook:
     assert config is not None
     about = top.pop("about", Entry("", "")).value
     fixed = {key.removeprefix("set."): entry.value for key, entry in top.items() if key.startswith("set.")}
-    return Playbook(path.stem, shown, str(about), config.value, fixed, phases, origins, config_keys, own)
+    return Playbook(path.stem, shown, str(about), config.value, fixed, phases, origins, config_keys, own, limits)
 
 
 def _suit(target: str, typed: Layer) -> str:
@@ -145,6 +150,27 @@ def _suit(target: str, typed: Layer) -> str:
         own = f"{load_job(str(config.value), environ={}).recipe.name}-{target}"
         return own if own in names else target
     return target
+
+
+def _compute(raw: dict[str, Raw], top: Raw, typed: Layer, general: Raw) -> list[Problem]:
+    """Puts values in the place of formulas, in phases and thresholds; without any the configuration is not even looked at."""
+    places = [(entries, key) for entries in (*raw.values(), top) for key in entries if is_formula(entries[key].value)]
+    sizes = {key: entry for key, entry in top.items() if key.partition(".")[0] == "sizes"}
+    asked = {key: entry for key, entry in typed.entries.items() if key.startswith("sizes.")}
+    if not places and not sizes and not asked:
+        return []
+    config = top.get("config")
+    fixed = {key.removeprefix("set."): entry for key, entry in top.items() if key.startswith("set.")}
+    words = [f"{key}={show(entry.value)}" for key, entry in {**fixed, **general}.items()]
+    try:
+        facts = read_facts(str(config.value) if config else "", words)
+        known = facts | (choose_sizes(sizes, asked, facts) if sizes or asked else {})
+        for entries, key in places:
+            entry = entries[key]
+            entries[key] = Entry(compute(entry.value, known, entry.origin), entry.origin)
+    except PacelineError as error:
+        return list(error.problems)
+    return []
 
 
 Raw = dict[str, Entry]
@@ -170,7 +196,7 @@ def _sort_written(layer: Layer, problems: list[Problem]) -> tuple[Raw, dict[str,
             do = f"write {close}" if close else f"use one of {', '.join(_TOP)}"
             what = f"there is no key {key} in a playbook" + (f"; did you mean {close}?" if close else "")
             problems.append(Problem(what, entry.origin, do))
-    sections = {*RunConfig.model_fields, "model", "loss", "params", "command", "config", "playbook"}
+    sections = {*RunConfig.model_fields, "model", "loss", "params", "command", "config", "playbook", *_OWN}
     for name in raw:
         origin = next(iter(raw[name].values())).origin
         if name in sections or not name.replace("_", "a").isalnum() or not name[0].isalpha():
@@ -190,6 +216,8 @@ def _sort_typed(
         head, _, rest = key.partition(".")
         if key == "config":
             top["config"] = entry
+        elif head in _OWN and rest:
+            continue
         elif head in raw and rest:
             kind = KINDS.get(str(raw[head].get("kind", Entry("", "")).value))
             word = rest.partition(".")[0]

@@ -61,7 +61,7 @@ def describe_play(stage: Stage) -> list[str]:
         lines += [f"  uses      the run of {phase}: {key}" for key, (phase, _) in used.runs.items()]
         lines += [f"  note      {note}" for note in playbook.not_for(name)]
         lines.append(f"  command   {show_command(work) or 'none: the gate looks at earlier phases'}")
-        for text in work.files.values():
+        for text in work.files.values() if work.arguments else ():
             lines += [f"  plan      {line}" for line in text.splitlines()]
         lines += [f"  gate      {text}" for text in phase.gate]
         lines += [f"  gate      {text}   ({why})" for text, why in phase.criteria({})]

@@ -17,6 +17,15 @@ Value = float | int | bool | str | None
 """None: not measured here"""
 
 
+@dataclass(frozen=True)
+class Grid:
+    """A table that a phase shows besides its evidence."""
+
+    caption: str
+    columns: Sequence[str]
+    rows: Sequence[Sequence[str]]
+
+
 class Evidence(NamedTuple):
     """One line of a phase's evidence: what, the value as a person reads it, and where it stands."""
 
@@ -33,6 +42,15 @@ class Outcome:
     evidence: Sequence[Evidence] = ()
     links: Mapping[str, Path] = field(default_factory=dict)
     """what later phases and the page look for: run, best, export, report …"""
+    sources: Mapping[str, str] = field(default_factory=dict)
+    """name of a result -> the file it stands in, and the window it was taken over"""
+    untold: Mapping[str, str] = field(default_factory=dict)
+    """name of a result that such a run cannot tell -> why: a condition on it is not judged"""
+    tables: Sequence[Grid] = ()
+    skipped: str = ""
+    """why there was nothing to look at here: the phase counts as skipped then"""
+    verdict: str = ""
+    """on the whole playbook, of a phase that judges all others"""
 
 
 @dataclass(frozen=True)

@@ -27,6 +27,7 @@ from paceline.playbook.gate import Judged, judge
 from paceline.playbook.pages import write_pages
 from paceline.playbook.phase import Phase, Work
 from paceline.playbook.preview import show_command
+from paceline.playbook.remedy import choose_remedy, fill_remedy
 from paceline.playbook.results import Outcome
 from paceline.playbook.stage import Links, Stage
 from paceline.playbook.state import (
@@ -42,6 +43,8 @@ from paceline.playbook.state import (
     Store,
     relative,
 )
+from paceline.playbook.verdicts import NOT_MEASURED
+from paceline.playbook.verdicts import NOT_MET as UNMET
 from paceline.playbook.winner import Used, find_used
 from paceline.telemetry.layout import RunLayout
 from paceline.telemetry.machine import describe_machine
@@ -77,7 +80,7 @@ class Play:
             raise UsageError(what, str(self._root), "choose another one with --out DIR")
         record = found or PlayRecord(self._playbook.name, "", "", [], time.time())
         record.about, record.playbook, record.argv = self._playbook.about, self._playbook.shown, list(sys.argv)
-        record.state, record.reason, record.machine = RUNNING, "", _machine()
+        record.state, record.reason, record.verdict, record.machine = RUNNING, "", "", _machine()
         known = {phase.name: phase for phase in record.phases}
         record.phases = [
             known.get(name) or PhaseRecord(name, phase.kind) for name, phase in self._playbook.phases.items()
@@ -86,7 +89,7 @@ class Play:
             phase = self._playbook.phases[entry.name]
             if entry.kind != phase.kind:
                 record.phases[record.phases.index(entry)] = entry = PhaseRecord(entry.name, phase.kind)
-            entry.about = phase.about
+            entry.about, entry.numbers = phase.about, list(phase.numbers)
             if entry.state == RUNNING:
                 entry.state, entry.reason = STOPPED, "the playbook was killed while this ran"
             if entry.name in self._selection.skipped and not entry.has_run:
@@ -95,10 +98,12 @@ class Play:
         return record
 
     def _run_phases(self, record: PlayRecord, signals: OperatorSignals) -> None:
+        missed: list[Problem] = []
         for name in self._playbook.phases:
             entry = record.phase(name)
-            if name in self._selection.skipped:
-                self._say(f"{name}: skipped ({self._selection.skipped[name]})")
+            reason = self._selection.skipped.get(name) or self._find_missing(record, name)
+            if reason:
+                self._skip(record, entry, reason)
                 continue
             try:
                 self._run_phase(record, entry, signals)
@@ -106,12 +111,49 @@ class Play:
                 # A phase that ended with its gate open, or was stopped, has said so itself.
                 if entry.state in (WAITING, RUNNING):
                     entry.state, entry.reason = FAILED, error.problems[0].what
-                record.state = STOPPED if isinstance(error, Interrupted) else FAILED
+                was_stopped = isinstance(error, Interrupted)
+                entry.remedy = [] if was_stopped else self._fill_remedy(record, name)
+                if not self._playbook.phases[name].required and not was_stopped:
+                    self._save(record)
+                    self._say(f"{name}: {entry.state}: {entry.reason}; the playbook goes on without it")
+                    missed += self._with_remedy(error, entry)
+                    continue
+                record.state = STOPPED if was_stopped else FAILED
                 record.reason = f"{name}: {entry.state}"
                 self._save(record)
                 raise
-        record.state, record.reason = DONE, ""
+        record.state, record.reason = (FAILED, f"{len(missed)} not met") if missed else (DONE, "")
         self._save(record)
+        if missed:
+            raise GateError(problems=list(dict.fromkeys(missed)))
+
+    def _find_missing(self, record: PlayRecord, name: str) -> str:
+        """Why a phase that may be left out has nothing to look at: an earlier one left no run."""
+        phase, links = self._playbook.phases[name], self._stage.links(record)
+        missing = [source for source in phase.trained().values() if "run" not in links.get(source, {})]
+        if phase.required or not missing:
+            return ""
+        return f"it looks at {missing[0]}, which is {record.phase(missing[0]).state}"
+
+    def _skip(self, record: PlayRecord, entry: PhaseRecord, reason: str) -> None:
+        self._say(f"{entry.name}: skipped ({reason})")
+        if not entry.has_run:
+            entry.state, entry.reason = SKIPPED, reason
+            self._save(record)
+
+    def _fill_remedy(self, record: PlayRecord, name: str) -> list[str]:
+        """What to type next, with the run and the configuration of this phase."""
+        phase, entry, links = self._playbook.phases[name], record.phase(name), self._stage.links(record)
+        place = self._root / entry.place
+        sources = [links[source]["run"] for source in phase.trained().values() if "run" in links.get(source, {})]
+        run = sources[0] if sources and not phase.trains else place
+        missed = [each for each in entry.gate if each["verdict"] in (UNMET, NOT_MEASURED)]
+        lines = choose_remedy(phase.remedy, [word for each in missed for word in each["values"]])
+        return fill_remedy(lines, run, self._playbook.config_of(name), self._playbook.typed_words(name), place)
+
+    def _with_remedy(self, error: PacelineError, entry: PhaseRecord) -> list[Problem]:
+        do = " ; ".join(entry.remedy)
+        return [Problem(each.what, each.where, f"type {do}" if do else each.do) for each in error.problems]
 
     def _run_phase(self, record: PlayRecord, entry: PhaseRecord, signals: OperatorSignals) -> None:
         name, phase = entry.name, self._playbook.phases[entry.name]
@@ -119,26 +161,32 @@ class Play:
         used = find_used(self._playbook, name, links)
         for note in self._playbook.not_for(name):
             self._say(f"{name}: {note}")
-        work = self._plan_or_again(entry, phase, used, links)
+        work = self._plan_or_again(record, entry, phase, used, links)
         entry.uses = used.to_record(self._playbook.by_hand(name))
         outcome = self._look_back(entry, phase, work) if entry.has_run else None
         if outcome is None:
             self._do(record, entry, phase, work, signals)
             outcome = _read(phase, work, entry)
         entry.take(outcome, self._root)
+        if outcome.skipped:
+            self._say(f"{name}: skipped ({outcome.skipped})")
+            entry.state, entry.reason, entry.gate = SKIPPED, outcome.skipped, []
+            self._save(record)
+            return
+        record.verdict = outcome.verdict or record.verdict
         judged = self._judge(record, entry, phase)
         entry.gate = [each.to_record() for each in judged]
-        failed = [each for each in judged if not each.is_met]
-        entry.state, entry.reason = (NOT_MET, str(failed[0])) if failed else (DONE, "")
+        failed = [each for each in judged if each.is_missed]
+        entry.state, entry.reason, entry.remedy = (NOT_MET, str(failed[0]), []) if failed else (DONE, "", [])
         self._save(record)
         for each in judged:
             self._say(f"{name}: {each}")
         if failed:
             raise self._gate_error(entry, failed)
 
-    def _plan_or_again(self, entry: PhaseRecord, phase: Phase, used: Used, links: Links) -> Work:
+    def _plan_or_again(self, record: PlayRecord, entry: PhaseRecord, phase: Phase, used: Used, links: Links) -> Work:
         """The work of the phase, in the directory that its settings already have, or in a fresh one."""
-        work = phase.plan_work(self._stage.scene(entry.name, used, links, entry.number))
+        work = phase.plan_work(self._stage.scene(entry.name, used, links, entry.number, record))
         settings = self._playbook.settings(entry.name, used.settings)
         if entry.fingerprint and work.fingerprint != entry.fingerprint:
             changed = [
@@ -148,9 +196,9 @@ class Play:
             ]
             what = ", ".join(changed) or "what it is asked to do"
             self._say(f"{entry.name}: changed since it was begun ({what}): it is done again")
-            fresh = PhaseRecord(entry.name, entry.kind, entry.about, number=entry.number + 1)
+            fresh = PhaseRecord(entry.name, entry.kind, entry.about, number=entry.number + 1, numbers=entry.numbers)
             vars(entry).update(vars(fresh))
-            work = phase.plan_work(self._stage.scene(entry.name, used, links, entry.number))
+            work = phase.plan_work(self._stage.scene(entry.name, used, links, entry.number, record))
         entry.settings, entry.fingerprint = settings, work.fingerprint
         entry.command, entry.place = show_command(work), relative(work.place, self._root)
         return work
@@ -175,6 +223,7 @@ class Play:
         with storage_errors(self._root):
             (self._root / entry.name).mkdir(exist_ok=True)
             for path, text in work.files.items():
+                path.parent.mkdir(parents=True, exist_ok=True)
                 write_text(path, text)
         self._save(record)
         if not work.arguments:
@@ -228,7 +277,7 @@ class Play:
                 if source in self._playbook.phases and source not in earlier and not phase.reports.has(name):
                     what = f"the gate of {entry.name} asks for {name}, and {source} has not been run here"
                     raise UsageError(what, where, f"run {source}, too, or change the gate: {entry.name}.gate=…")
-        return judge(conditions, entry.results, earlier, reported, where)
+        return judge(conditions, entry.results, earlier, reported, where, self._playbook.limits, entry.untold)
 
     def _gate_error(self, entry: PhaseRecord, failed: Sequence[Judged]) -> GateError:
         place = self._root / entry.place if entry.place else self._root

@@ -66,6 +66,16 @@ class PhaseRecord:
     evidence: list[dict[str, Any]] = field(default_factory=list)
     """{"what": …, "value": …, "from": …}"""
     links: dict[str, str] = field(default_factory=dict)
+    sources: dict[str, str] = field(default_factory=dict)
+    """name of a result -> file and window"""
+    untold: dict[str, str] = field(default_factory=dict)
+    """name of a result that such a run cannot tell -> why"""
+    tables: list[dict[str, Any]] = field(default_factory=list)
+    """{"caption": …, "columns": […], "rows": [[…], …]}"""
+    numbers: list[str] = field(default_factory=list)
+    """names of results that an acceptance table lists, held to anything or not"""
+    remedy: list[str] = field(default_factory=list)
+    """where it failed: what to type next"""
     tail: list[str] = field(default_factory=list)
     """the last lines of standard error of a command that failed"""
 
@@ -73,6 +83,8 @@ class PhaseRecord:
         self.results = finite(dict(outcome.results)) | {"seconds": round(self.seconds, 3)}
         self.evidence = [{"what": e.what, "value": e.value, "from": e.source} for e in outcome.evidence]
         self.links = {word: relative(path, root) for word, path in outcome.links.items()}
+        self.sources, self.untold = dict(outcome.sources), dict(outcome.untold)
+        self.tables = [asdict(table) for table in outcome.tables]
 
 
 @dataclass
@@ -87,6 +99,8 @@ class PlayRecord:
     created: float
     state: str = RUNNING
     reason: str = ""
+    verdict: str = ""
+    """of a phase that judges all others"""
     updated: float = 0.0
     paceline: str = paceline.__version__
     machine: dict[str, Any] = field(default_factory=dict)

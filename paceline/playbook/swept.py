@@ -18,7 +18,7 @@ from paceline.telemetry.layout import RunLayout
 
 RECORD, BEST = "sweep.json", "best.yaml"
 _FAILED = ("failed", "timeout")
-_CANNOT_WIN = ("does not fit", "diverges", "failed")
+CANNOT_WIN = ("does not fit", "diverges", "failed")
 """verdicts of cases that are out, however fast they were"""
 PACE = (THROUGHPUT, STEP_TIME)
 """objectives whose fit is a fit of the pace"""
@@ -91,7 +91,7 @@ class Swept:
 
     def top(self, count: int) -> list[Case]:
         """The leading cases; never those without a number, nor those that cannot win: fast and diverging is not leading."""
-        able = [case for case in self.cases if case.verdict not in _CANNOT_WIN]
+        able = [case for case in self.cases if case.verdict not in CANNOT_WIN]
         return [case for case in able if case.samples_per_s is not None or case.metric is not None][:count]
 
     def speed_up(self, case: Case | None, over: Case | None) -> SpeedUp:
@@ -99,7 +99,7 @@ class Swept:
 
         By the means, and without an interval, where the sweep was about a metric. None for a case that is out.
         """
-        if case is None or over is None or case.verdict in _CANNOT_WIN:
+        if case is None or over is None or case.verdict in CANNOT_WIN:
             return SpeedUp()
         if case is over:
             return SpeedUp(0.0, 0.0)

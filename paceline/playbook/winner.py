@@ -86,7 +86,7 @@ def _check_use(playbook: Playbook, name: str, word: str, earlier: Sequence[str])
 
 
 def _check_of(playbook: Playbook, name: str, earlier: Sequence[str]) -> Iterator[Problem]:
-    runs = [each for each in earlier if playbook.phases[each].kind == "train"]
+    runs = [each for each in earlier if playbook.phases[each].trains]
     for word, source in playbook.phases[name].trained().items():
         if source not in runs:
             what = f"{name} is of {source}, which is no earlier phase that trains"

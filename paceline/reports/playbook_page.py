@@ -29,14 +29,17 @@ _TONES: dict[str, Tone] = {
     "stopped": "warning",
     "interrupted": "warning",
     "not measured": "warning",
+    "not judged": "warning",
 }
+_LONG = 25
+"""rows of a phase's own table that are shown without being asked for"""
 _COLOURS: dict[Tone, int] = {"good": 2, "bad": 5, "warning": 1, "plain": 4}
 
 
 def build_playbook_page(facts: PlaybookFacts, beside: Path) -> Page:
     """`beside`: the directory that the page will lie in, for its links."""
     state, tone = _state(facts)
-    sections = [Section("Phases", list(_phases(facts)))]
+    sections = [*_verdict(facts), Section("Phases", list(_phases(facts)))]
     sections += [Section(f"{phase.name}: {phase.kind}", list(_phase(facts, phase, beside))) for phase in facts.phases]
     machine = facts.record.get("machine")
     rows = list(flatten(machine)) if isinstance(machine, dict) else []
@@ -49,11 +52,27 @@ def build_playbook_page(facts: PlaybookFacts, beside: Path) -> Page:
 def _state(facts: PlaybookFacts) -> tuple[str, Tone]:
     reason = text(facts.record.get("reason"))
     more = f": {reason}" if reason else ""
+    verdict = text(facts.record.get("verdict"))
     if facts.state != "running":
+        if verdict and facts.state in ("done", "failed"):
+            return verdict if facts.state == "failed" else f"{facts.state}: {verdict}", _tone_of(verdict)
         return f"{facts.state}{more}", _TONES.get(facts.state, "plain")
     if facts.is_owned is False:
         return "interrupted: no process runs it any more; the same command goes on", "warning"
     return ("still running" if facts.is_owned else "running, as playbook.json says") + more, "plain"
+
+
+def _verdict(facts: PlaybookFacts) -> list[Section]:
+    """What was accepted, first of all: the tables of the phase that judges all others."""
+    judges = [phase for phase in facts.phases if phase.kind == "accept" and phase.objects("tables")]
+    verdict = text(facts.record.get("verdict"))
+    if not judges or not verdict:
+        return []
+    return [Section("Acceptance", [Note(verdict, _tone_of(verdict)), *_tables(judges[-1], is_folded=False)])]
+
+
+def _tone_of(verdict: str) -> Tone:
+    return "good" if verdict == "passed" else "bad" if verdict.startswith("failed") else "warning"
 
 
 def _facts(facts: PlaybookFacts) -> Iterator[tuple[str, str]]:
@@ -109,6 +128,9 @@ def _gate_word(phase: PhaseFacts) -> str:
     verdicts = [text(condition.get("verdict")) for condition in phase.objects("gate")]
     if not verdicts:
         return "none"
+    unjudged = sum(verdict == "not judged" for verdict in verdicts)
+    if unjudged:
+        return f"{sum(verdict == 'met' for verdict in verdicts)} of {len(verdicts)} met, {unjudged} not judged"
     missed = [verdict for verdict in verdicts if verdict != "met"]
     return f"{len(verdicts) - len(missed)} of {len(verdicts)} met" if missed else "met"
 
@@ -128,7 +150,12 @@ def _phase(facts: PlaybookFacts, phase: PhaseFacts, beside: Path) -> Iterator[Pa
     if rows:
         yield Table(("what", "value"), rows)
     yield from _gate(phase)
+    remedy = record.get("remedy")
+    if isinstance(remedy, list) and remedy:
+        yield Table(("type next",), [(text(line),) for line in remedy], caption="what to do")
     yield from _uses(phase)
+    if phase.kind != "accept":  # whose table is the first thing on the page
+        yield from _tables(phase)
     yield from _evidence(phase)
     yield from _links(facts, phase, beside)
     tail = record.get("tail")
@@ -149,6 +176,15 @@ def _gate(phase: PhaseFacts) -> Iterator[Part]:
         why = (text(condition.get("why")),) if has_why else ()
         rows.append((text(condition.get("text")), text(condition.get("verdict")), shown, *why))
     yield Table(("condition", "verdict", "values", *(("why",) if has_why else ())), rows, caption="gate")
+
+
+def _tables(phase: PhaseFacts, *, is_folded: bool | None = None) -> Iterator[Part]:
+    for table in phase.objects("tables"):
+        columns, rows = table.get("columns"), table.get("rows")
+        if isinstance(columns, list) and isinstance(rows, list):
+            cells = [[text(cell) for cell in row] for row in rows if isinstance(row, list) and len(row) == len(columns)]
+            folded = len(cells) > _LONG if is_folded is None else is_folded
+            yield Table([text(each) for each in columns], cells, caption=text(table.get("caption")), is_folded=folded)
 
 
 def _value(value: Any) -> str:

@@ -103,7 +103,7 @@ def check_line(line: str) -> None:
             build_matrix(load_plan(given["plan"], typed))
         if given["command"] == "play":
             playbook = load_playbook(given["playbook"], [*(given["overrides"] or []), "launch.gpus=[]"])
-            selection = select(playbook, given["phases"], given["start"])
+            selection = select(playbook, given["phases"], given["start"], given["skip"])
             if given["start"] is None:  # else it goes on from what lies in its directory
                 check_play(Stage(playbook, selection, Path("nowhere")))
     elif words[0] == "make":
@@ -276,11 +276,18 @@ def test_the_shown_yaml_is_yaml(place: Path) -> None:
     assert shown.pop("book.yaml")["config"] == "sasrec"
     playbook = load_playbook(str(place / "book.yaml"), ["launch.gpus=[]"])
     check_play(Stage(playbook, select(playbook), place / "out"))
+    assert shown.pop("sized.yaml")["config"] == "sasrec"
+    for ranks, skipped in (("1", ["buckets"]), ("2", [])):
+        playbook = load_playbook(str(place / "sized.yaml"), ["launch.gpus=[]", f"launch.nproc={ranks}"])
+        assert list(select(playbook).skipped) == skipped
+        check_play(Stage(playbook, select(playbook), place / "out"))
     assert shown.pop("ladder.yaml")["rungs"]
     assert load_ladder(str(place / "ladder.yaml")).config.symptom == "deadlock"
     (place / "train.py").touch()  # the script of mine-plan.yaml: somebody else's
     found = {name: content["recipe"] for name, content in shown.items()}
     plans = {"buckets.yaml": "sasrec", "ranks.yaml": "sasrec", "mine-plan.yaml": "command"}
-    assert found == {"mine.yaml": "sasrec"} | plans
+    plans |= {"bucket-plan.yaml": "nsa-production"}
+    walked = {"fit.yaml": "command", "spirals.yaml": "spirals"}
+    assert found == {"mine.yaml": "sasrec"} | plans | walked
     assert load_plan(place / "ranks.yaml", ["launch.gpus=[]"]).config.rank_table
     assert len(build_matrix(load_plan(place / "mine-plan.yaml")).cases) == 3

@@ -8,7 +8,7 @@ import pytest
 
 from paceline.bench.scaling import Timed
 from paceline.bench.telemetry import Cost
-from paceline.cli import bench_loader, bench_scaling, bench_telemetry
+from paceline.cli import bench_loader, bench_ranges, bench_scaling, bench_telemetry
 from paceline.cli.main import run_command
 from paceline.errors import UsageError
 
@@ -69,3 +69,17 @@ def test_loader(monkeypatch, capsys):
     assert "needs 400 samples/s" in capsys.readouterr().out
     bench_loader.command("sasrec", ["data.placement=host"], as_json=True)
     assert json.loads(capsys.readouterr().out)["asked"] == ["sasrec", "data.placement=host"]
+
+
+def test_ranges(tmp_path, monkeypatch, capsys):
+    row = {"name": "nsa window", "inside": "forward", "calls": 6, "ms": 2.0, "share": 0.25}
+    told = {"trace": "a.json", "clock": "host", "num_steps": 3, "covered": 0.9, "ranges": [row]}
+    monkeypatch.setattr("paceline.bench.range_trace.measure_ranges", lambda root: told | {"root": str(root)})
+    bench_ranges.command("runs/a")
+    shown = capsys.readouterr().out
+    assert "nsa window" in shown
+    assert "25.0%" in shown
+    bench_ranges.command("runs/a", as_json=True)
+    assert json.loads(capsys.readouterr().out)["root"] == "runs/a"
+    monkeypatch.undo()
+    assert run_command(["bench", "ranges", str(tmp_path)]) == 2

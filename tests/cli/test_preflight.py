@@ -116,6 +116,25 @@ def test_without_torch_it_says_so() -> None:
     assert "not tried" in done.stdout
 
 
+def test_a_script_of_its_own_is_not_asked_for_its_size(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "train.py").touch()
+    (tmp_path / "mine.yaml").write_text("recipe: command\ncommand: {argv: [python, train.py]}\n")
+    monkeypatch.setattr(preflight, "ask_sizes", lambda target, overrides: pytest.fail("nobody knows"))
+    monkeypatch.setattr(preflight, "check_ranks", lambda subject: [])
+    code, found = look(capsys, "mine.yaml")
+    assert (code, "data and model" in found) == (0, False)
+
+
+def test_a_snapshot_is_kept_beside_the_checks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(preflight, "write_snapshot", lambda place: (tmp_path / "asked").write_text(str(place)))
+    look(capsys, "--quick", "--snapshot", "kept")
+    assert (tmp_path / "asked").read_text() == "kept"
+
+
 def test_several_hosts_need_both_flags_and_only_what_can_be_read(capsys: pytest.CaptureFixture[str]) -> None:
     for words, what in (
         (["--nnodes", "2"], "several hosts need --nnodes and --rdzv"),

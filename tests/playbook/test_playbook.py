@@ -27,7 +27,7 @@ def test_what_ships_loads(name: str) -> None:
 
 
 def test_there_is_what_was_promised() -> None:
-    names = ["csa-throughput", "p0-p3", "tenrec-cpu", "tenrec-p0-p3", "throughput"]
+    names = ["csa-throughput", "p0-p3", "tenrec-cpu", "tenrec-p0-p3", "throughput", "validate"]
     assert shipped_playbooks() == names
     with pytest.raises(UsageError, match="there is no playbook 'p0p3'") as caught:
         load_playbook("p0p3")

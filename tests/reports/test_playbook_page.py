@@ -135,3 +135,27 @@ def test_nothing_in_it_is_taken_for_markup() -> None:
     html, markdown = render_html(page), render_markdown(page)
     assert "<script>alert" not in html
     assert all("<script" not in line for line in markdown.splitlines() if not line.startswith("    "))
+
+
+def test_what_was_accepted_comes_first_and_claims_no_more_than_was_judged() -> None:
+    table = {"caption": "acceptance", "columns": ["phase", "verdict"], "rows": [["baseline", "not judged"], ["broken"]]}
+    judged = phase("acceptance", "accept", "done") | {"tables": [table]}
+    gate = [{"text": "pace >= limits.pace", "verdict": "not judged", "values": {}, "why": "nobody has set it"}]
+    first = phase("baseline", "train", "done") | {"gate": gate, "remedy": ["paceline triage run"]}
+    shown = {
+        "state": "done",
+        "reason": "",
+        "verdict": "passed what was judged; 1 not judged",
+        "phases": [first, judged],
+    }
+    page = build(**shown)
+    assert (page.subtitle, page.tone) == ("done: passed what was judged; 1 not judged", "warning")
+    assert page.sections[0].title == "Acceptance"
+    # A row that is not whole is left out, and the table is there once.
+    assert tables(page.sections[0])["acceptance"] == [{"phase": "baseline", "verdict": "not judged"}]
+    assert "acceptance" not in tables(section(page, "acceptance: accept"))
+    assert tables(page.sections[1])[""][0]["gate"] == "0 of 1 met, 1 not judged"
+    assert tables(section(page, "baseline: train"))["what to do"] == [{"type next": "paceline triage run"}]
+    assert build(**shown | {"verdict": "passed"}).tone == "good"
+    failed = build(**shown | {"state": "failed", "verdict": "failed: 1 of 2 not met (baseline)"})
+    assert (failed.subtitle, failed.tone) == ("failed: 1 of 2 not met (baseline)", "bad")

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import shutil
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
+from torch import nn
 
 from paceline.serving import acceleration
 from paceline.serving.acceleration import accelerate
@@ -90,3 +92,23 @@ def test_what_cannot_be_compiled_says_so(compiled: Any) -> None:
     assert program is None
     assert proof.why == "it cannot be compiled here: RuntimeError: no compiler"
     assert proof.speed_up == 0
+
+
+class Line(nn.Module):
+    def __init__(self, weight: float) -> None:
+        super().__init__()
+        self.linear = nn.Linear(2, 16)
+        nn.init.constant_(self.linear.weight, weight)
+
+    def forward(self, batch: dict[str, torch.Tensor]) -> torch.Tensor:
+        return self.linear(batch["x"]).softmax(-1).cumsum(-1) + self.linear.weight[0, 0]
+
+
+@pytest.mark.skipif(shutil.which("g++") is None, reason="there is no C++ compiler")
+@pytest.mark.filterwarnings("ignore:`torch.jit")
+@pytest.mark.timeout(180)
+def test_each_model_and_precision_has_a_program_of_its_own() -> None:
+    """Weights are constants of a program: another model of the same shapes must not be answered by it."""
+    kinds = (("fp32", 1.0), ("bf16", -3.0))
+    proofs = [accelerate(Line(weight), BATCHES, precision, seconds=0)[1] for precision, weight in kinds]
+    assert [proof.is_equal for proof in proofs] == [True, True], proofs

@@ -1,4 +1,4 @@
-"""A phase that asks whether this machine is fit: `paceline preflight CONFIG key=value … --json`."""
+"""A phase that asks whether this machine is fit: `paceline preflight CONFIG key=value … --json`, with `snapshot` also what it is made of."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any, ClassVar, Literal
 
 from paceline.config.sections import Bool, key
 from paceline.files import read_json
+from paceline.playbook.pace import short
 from paceline.playbook.phase import Phase, Scene, Work, file_digest
 from paceline.playbook.results import EVERY, Evidence, Outcome, Reports
 from paceline.recipes.job import load_job
@@ -24,13 +25,22 @@ class Preflight(Phase):
     config: str | None = key(None, "Recipe or YAML file; null: the playbook's.")
     set: dict[str, Any] = key({}, "Fixed overrides.")
     quick: Bool = key(False, "Only what needs no torch.")
+    snapshot: Bool = key(False, "Also write git_sha.txt, collect_env.txt and nvidia_smi.xml.")
 
     def plan_work(self, scene: Scene) -> Work:
         quick = ["--quick"] if self.quick else []
-        arguments = ["preflight", scene.config, *scene.overrides(), *quick, "--json"]
-        identity = {"config": scene.config, "digest": file_digest(scene.config), "settings": dict(scene.settings)}
+        place = scene.place("snapshot")
+        snapshot = ["--snapshot", str(place)] if self.snapshot else []
+        arguments = ["preflight", scene.config, *scene.overrides(), *quick, *snapshot, "--json"]
+        identity: dict[str, Any] = {
+            "config": scene.config,
+            "digest": file_digest(scene.config),
+            "settings": dict(scene.settings),
+        }
         answer = scene.place("preflight.json")
-        return Work(arguments, answer, {"kind": "preflight", "quick": self.quick} | identity, answer=answer)
+        identity |= {"quick": self.quick} | ({"snapshot": True} if self.snapshot else {})
+        beside = {"snapshot": place} if self.snapshot else {}
+        return Work(arguments, answer, {"kind": "preflight"} | identity, answer=answer, beside=beside)
 
     def check(self, scene: Scene) -> None:
         load_job(scene.config, scene.overrides())
@@ -44,4 +54,15 @@ class Preflight(Phase):
         ]
         evidence += [Evidence(f"{c['name']}: {c['status']}", c["found"], c.get("remedy", "")) for c in said]
         results = {"failures": count["fail"], "warnings": count["warn"], "passed": count["ok"]}
-        return Outcome(results, evidence, {"preflight": Path(work.place)})
+        links = {"preflight": Path(work.place)} | dict(work.beside)
+        for place in work.beside.values():
+            evidence += [
+                Evidence(path.name, _first_line(path), f"{place.name}/{path.name}") for path in sorted(place.iterdir())
+            ]
+        sources = dict.fromkeys(results, f"{short(work.place)}, {len(checks)} checks")
+        return Outcome(results, evidence, links, sources)
+
+
+def _first_line(path: Path) -> str:
+    with path.open(encoding="utf-8", errors="replace") as file:
+        return next((line.strip() for line in file if line.strip()), "empty")

@@ -10,6 +10,7 @@ from paceline.config.contradictions import Facts
 from paceline.config.sections import key
 from paceline.launch.placement import place_ranks
 from paceline.launch.results import result_rows
+from paceline.playbook.pace import WINDOW, read_pace, short
 from paceline.playbook.phase import Scene, Successor, Words, Work, file_digest
 from paceline.playbook.results import EVERY, Evidence, Outcome, Reports, Value
 from paceline.recipes.job import load_job
@@ -29,6 +30,8 @@ class Train(Successor):
             "units_per_s": "the same in the recipe's unit",
             "step_ms_p50": "median of the windows'",
             "memory_gib": "the most of any window",
+            "pace": "mean over the last `window` steps, in the recipe's units a second",
+            "pace_std": "its deviation from row to row",
             "steps": "that were trained",
             "samples": "that were trained",
             "failures": "attempts that ended with an error; killed and stopped ones are none",
@@ -42,17 +45,20 @@ class Train(Successor):
         },
     )
     takes_settings: ClassVar[bool] = True
+    trains: ClassVar[bool] = True
 
     kind: Literal["train"] = key(..., "It trains.")
     config: str | None = key(None, "Recipe or YAML file; null: the playbook's.")
     set: dict[str, Any] = key({}, "Fixed overrides.")
     use: Words = key([], "Whose winner to train with: P1.best, or a list of which the first one that ran counts.")
 
+    window: int = key(WINDOW, "Steps at the end of the run over which `pace` is taken.", ge=2)
+
     def plan_work(self, scene: Scene) -> Work:
         place = scene.place("run")
         arguments = ["train", scene.config, *scene.overrides(), "--out", str(place)]
         identity = {"config": scene.config, "digest": file_digest(scene.config), "settings": dict(scene.settings)}
-        return Work(arguments, place, {"kind": "train"} | identity)
+        return Work(arguments, place, {"kind": self.kind} | identity)
 
     def check(self, scene: Scene) -> None:
         job = load_job(scene.config, scene.overrides())
@@ -68,7 +74,17 @@ class Train(Successor):
     def read(self, work: Work) -> Outcome:
         run = read_run(work.place)
         evidence = [Evidence(*row) for row in result_rows(run)]
-        return Outcome(read_results(run), evidence, {"run": work.place})
+        results, file = read_results(run), short(run.layout.metrics)
+        sources = {"failures": f"{short(run.layout.run)}, all attempts", "memory_gib": f"{file}, the most of all rows"}
+        sources |= dict.fromkeys(("first_loss", "final_loss"), f"{file}, the row of that step")
+        paces = ("samples_per_s", "units_per_s", "step_ms_p50")
+        sources |= dict.fromkeys(paces, f"{file}, median of the rows after the first, of the last attempt")
+        pace = read_pace(run, self.window)
+        if pace is not None:
+            results |= {"pace": pace.mean, "pace_std": pace.std}
+            sources |= dict.fromkeys(("pace", "pace_std"), f"{file}, {pace.column}, {pace.window}")
+            evidence.append(Evidence("pace", pace.shown, sources["pace"]))
+        return Outcome(results, evidence, {"run": work.place}, sources)
 
 
 def read_results(run: Run) -> dict[str, Value]:

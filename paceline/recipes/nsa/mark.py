@@ -1,4 +1,4 @@
-"""NVTX ranges around the stages of sparse attention, for Nsight Systems, or nothing at all.
+"""Ranges around the stages of sparse attention, or nothing at all: NVTX for Nsight Systems, and names in a profile where one is taken.
 
 with mark("window"):      # a range "nsa window"
 """
@@ -18,4 +18,23 @@ def mark_nothing(stage: str) -> contextlib.AbstractContextManager[object]:
 
 
 def mark_stage(stage: str) -> contextlib.AbstractContextManager[object]:
-    return torch.cuda.nvtx.range(f"nsa {stage}")
+    # Compiled code is one kernel after another, without borders between stages.
+    return contextlib.nullcontext() if torch.compiler.is_compiling() else _Marked(f"nsa {stage}")
+
+
+class _Marked(contextlib.AbstractContextManager[object]):
+    """One range, in both."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._in_profile = torch.profiler.record_function(name)
+
+    def __enter__(self) -> None:
+        self._in_profile.__enter__()  # type: ignore[no-untyped-call]
+        if torch.cuda.is_available():
+            torch.cuda.nvtx.range_push(self._name)  # type: ignore[no-untyped-call]
+
+    def __exit__(self, *_: object) -> None:
+        if torch.cuda.is_available():
+            torch.cuda.nvtx.range_pop()  # type: ignore[no-untyped-call]
+        self._in_profile.__exit__(None, None, None)

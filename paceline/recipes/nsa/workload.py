@@ -58,7 +58,7 @@ class NsaWorkload(Workload):
             stages=stages,
             kernel=None if self._is_sparse else setting.attention,
             is_packed=self._is_packed,
-            is_marked=config.telemetry.nvtx and setting.device.type == "cuda",
+            is_marked=_is_marked(config, setting),
         )
 
     def choices(self, setting: Setting) -> Sequence[Choice]:
@@ -174,6 +174,12 @@ class NsaWorkload(Workload):
             sparse=self._is_sparse,
             is_packed=self._is_packed,
         )
+
+
+def _is_marked(config: NsaConfig, setting: Setting) -> bool:
+    """Whether somebody looks at the stages: Nsight Systems, or a profile."""
+    telemetry = config.telemetry
+    return telemetry.profile.start_step is not None or (telemetry.nvtx and setting.device.type == "cuda")
 
 
 def build_shape(config: NsaConfig) -> Shape:

@@ -10,8 +10,11 @@ Shapes: B samples, H heads, L entries, S of the context, C candidates, D width o
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from paceline.recipes.tenrec.isolation import blend, dot, dot_all, pool
 
@@ -20,17 +23,10 @@ class Attention(nn.Module):
     """Scaled dot products and a softmax: a transformer's."""
 
     def forward(self, query: Tensor, key: Tensor, value: Tensor, num_context: int, bias_B11S: Tensor) -> Tensor:
-        context_query, candidate_query = _divide(query, num_context)
         context_key, candidate_key = _divide(key, num_context)
-        context_value, candidate_value = _divide(value, num_context)
-        context = pool(dot_all(context_query, context_key, bias_B11S), context_value)
-        candidates = blend(
-            dot_all(candidate_query, context_key, bias_B11S),
-            dot(candidate_query, candidate_key),
-            context_value,
-            candidate_value,
-        )
-        return torch.cat((context, candidates), -2)
+        # All entries look at the context in one product; those of the context are in it already, and add nothing of their own.
+        to_self = F.pad(dot(query[:, :, num_context:], candidate_key), (0, 0, num_context, 0), value=-math.inf)
+        return blend(dot_all(query, context_key, bias_B11S), to_self, value[:, :, :num_context], value)
 
 
 class Fastformer(nn.Module):

@@ -1,4 +1,4 @@
-"""NVTX ranges: one per stage, in the order in which a layer runs them, in training, for a prompt and for each token after it."""
+"""Ranges, in a profile and of NVTX: one per stage, in the order in which a layer runs them, in training, for a prompt and for each token after it."""
 
 from __future__ import annotations
 
@@ -8,10 +8,13 @@ from collections.abc import Iterator
 import pytest
 import torch
 
+from paceline.recipes.job import load_job
 from paceline.recipes.nsa.attention import Shape
 from paceline.recipes.nsa.decoder import Decoder
 from paceline.recipes.nsa.model import LanguageModel
 from paceline.recipes.nsa.torch_path import TORCH
+from paceline.recipes.nsa.workload import NsaWorkload
+from paceline.workload import Setting
 from tests.recipes.nsa.attentions import SMALL
 
 BRANCHES = ["nsa compressed", "nsa select", "nsa selected", "nsa window"]
@@ -32,7 +35,7 @@ def ranges(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         yield
         inside.remove(name)
 
-    monkeypatch.setattr(torch.cuda.nvtx, "range", note)
+    monkeypatch.setattr(torch.profiler, "record_function", note)
     return opened
 
 
@@ -78,3 +81,11 @@ def test_without_marks_nothing_is_opened(ranges: list[str]) -> None:
     decoder.prefill(torch.zeros(1, 18, dtype=torch.int64))
     decoder.step(torch.zeros(1, dtype=torch.int64))
     assert ranges == []
+
+
+@pytest.mark.parametrize(("words", "is_marked"), [([], False), (["telemetry.profile.start_step=3"], True)])
+def test_a_profile_shows_the_stages(ranges: list[str], words: list[str], is_marked: bool) -> None:
+    job = load_job("nsa", ["data.source=synthetic", "data.length=64", "data.samples=4", "model.layers=1", *words])
+    model = NsaWorkload(job.config).build_model(Setting(torch.device("cpu"), "own"))
+    model(make_batch(40)).backward()
+    assert bool(ranges) == is_marked
