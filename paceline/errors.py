@@ -5,7 +5,8 @@
     │   ├── ConfigError        2   one or more wrong values, all reported together
     │   ├── DataError          2   a data file that is missing, empty or malformed (named with its line)
     │   ├── CheckpointError    2   a checkpoint that is damaged, or of another run
-    │   └── OccupiedError      2   a run directory that belongs to another run, or to one that is still alive
+    │   ├── OccupiedError      2   a run directory that belongs to another run, or to one that is still alive
+    │   └── RendezvousError    2   hosts that did not find each other, or do not fit together
     ├── PreflightError         3   a machine on which training would certainly break
     ├── HaltedError            5   a run that its supervisor ended, because it stood still or made nothing worth keeping
     ├── GateError              6   results that are not what a gate or an acceptance criterion asks for
@@ -94,6 +95,10 @@ class OccupiedError(UsageError):
     pass
 
 
+class RendezvousError(UsageError):
+    pass
+
+
 class PreflightError(PacelineError):
     exit_code = 3
 
@@ -143,6 +148,7 @@ _BY_NAME: dict[str, type[PacelineError]] = {
         DataError,
         CheckpointError,
         OccupiedError,
+        RendezvousError,
         PreflightError,
         HaltedError,
         GateError,

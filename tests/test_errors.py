@@ -18,6 +18,7 @@ EXIT_CODES = {
     "DataError": 2,
     "CheckpointError": 2,
     "OccupiedError": 2,
+    "RendezvousError": 2,
     "PreflightError": 3,
     "HaltedError": 5,
     "GateError": 6,

@@ -15,6 +15,18 @@ Overrides = Annotated[
 ]
 Nproc = Annotated[str | None, typer.Option("--nproc", metavar="N", help="Worker processes (launch.nproc).")]
 Gpus = Annotated[str | None, typer.Option("--gpus", metavar="0,4", help="Which GPUs to use (launch.gpus).")]
+Nnodes = Annotated[
+    str | None,
+    typer.Option("--nnodes", metavar="N|MIN:MAX", help="Hosts that train together (launch.nnodes); needs --rdzv."),
+]
+Rdzv = Annotated[
+    str | None,
+    typer.Option(
+        "--rdzv",
+        metavar="HOST:PORT",
+        help="Where they meet (launch.rdzv), the same on every host; the host with this address leads.",
+    ),
+]
 RunDirectory = Annotated[Path, typer.Argument(metavar="RUN", help="A run directory, as `paceline train` printed it.")]
 CheckpointWord = Annotated[
     str,
@@ -39,9 +51,17 @@ Parameters = Annotated[
 ]
 
 
-def launch_flags(nproc: str | None = None, gpus: str | None = None) -> dict[str, tuple[Any, str]]:
-    """The keys that --nproc and --gpus set; the schema checks their values like any other."""
+def launch_flags(
+    nproc: str | None = None, gpus: str | None = None, nnodes: str | None = None, rdzv: str | None = None
+) -> dict[str, tuple[Any, str]]:
+    """The keys that these flags set; the schema checks their values like any other."""
     flags: dict[str, tuple[Any, str]] = {}
+    if nnodes is not None:
+        from paceline.config.source import plain_scalar
+
+        flags["launch.nnodes"] = (plain_scalar(nnodes), "flag --nnodes")
+    if rdzv is not None:
+        flags["launch.rdzv"] = (rdzv, "flag --rdzv")
     if nproc is not None:
         from paceline.config.source import plain_scalar
 

@@ -55,8 +55,14 @@ def command(
         findings = examine_run(found, sights, is_owned=owned)
         sources = list_sources(found)
     clusters = cluster_stacks(taken.texts) if taken is not None else []
-    if clusters:
-        findings = [weigh_stacks(each, clusters) if each.kind == "stall" else each for each in findings]
+    if taken is not None and clusters:
+        # Who is odd among the ranks of one host need not be so among all: there stacks only speak about those that are here.
+        findings = [
+            weigh_stacks(each, clusters)
+            if each.kind == "stall" and (not taken.far or each.rank in taken.texts)
+            else each
+            for each in findings
+        ]
     if as_json:
         print(
             json.dumps(
@@ -76,6 +82,7 @@ def _look(run: Run, wants_stacks: bool) -> tuple[list[Sight], Stacks | None]:
     """Some sights of a run that is running on this host, and the stacks of its ranks; nothing of any other."""
     from paceline.supervise.settings import load_settings
     from paceline.supervise.stacks import take_stacks
+    from paceline.supervise.station import find_station
     from paceline.supervise.watching import build_watch
 
     attempt = run.run.attempts[-1] if run.run.attempts else None
@@ -92,7 +99,9 @@ def _look(run: Run, wants_stacks: bool) -> tuple[list[Sight], Stacks | None]:
         if any(seen.process is not None for sight in sights for seen in sight.ranks):
             assert watch is not None
             assert attempt is not None
-            return sights, take_stacks(run.layout, watch.processes, attempt.world_size) if wants_stacks else None
+            here = find_station(attempt)
+            far = {rank: attempt.host_of(rank) for rank in range(attempt.world_size) if not here.is_here(rank)}
+            return sights, take_stacks(run.layout, watch.processes, attempt.world_size, far) if wants_stacks else None
     finally:
         if watch is not None:
             watch.close()
@@ -103,6 +112,7 @@ def _look(run: Run, wants_stacks: bool) -> tuple[list[Sight], Stacks | None]:
 
 
 def _describe_run(run: Run, findings: Sequence[Finding]) -> str:
+    from paceline.diagnose.standing import name_ranks
     from paceline.diagnose.unowned import ABANDONED, UNSEEN
 
     causes = {finding.cause for finding in findings}
@@ -115,7 +125,9 @@ def _describe_run(run: Run, findings: Sequence[Finding]) -> str:
     if attempt is None:
         return f"run {run.layout.root}: {state}, never begun"
     ranks = "1 rank" if attempt.world_size == 1 else f"{attempt.world_size} ranks"
-    return f"run {run.layout.root}: {state}, attempt {attempt.attempt}, {ranks}"
+    where = [f"{name_ranks(tuple(each.ranks))} on {each.host}" for each in attempt.hosts if each.num_ranks]
+    hosts = f" ({'; '.join(where)})" if attempt.has_several_hosts else ""
+    return f"run {run.layout.root}: {state}, attempt {attempt.attempt}, {ranks}{hosts}"
 
 
 def _print_findings(findings: Sequence[Finding], looked: Sequence[str]) -> None:

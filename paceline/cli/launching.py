@@ -25,9 +25,13 @@ def launch(job: Job, wish: Wish, dry_run: bool, debug: bool, warm: WarmAgent | N
     if dry_run:
         print("\n".join(plan.lines(debug)))
         return 0
+    if plan.hosts is not None:
+        from paceline.cli.together import train_together
+
+        return train_together(plan, plan.hosts, debug, warm)
     claim = claim_run(plan.root, plan.description, plan.placement.world_size, plan.origin)
     if isinstance(claim, AlreadyFinished):
-        _print_finished(claim)
+        print_finished(claim)
         return 0
     try:
         from paceline.cli.attempts import run_attempts
@@ -35,12 +39,12 @@ def launch(job: Job, wish: Wish, dry_run: bool, debug: bool, warm: WarmAgent | N
 
         with OperatorSignals() as signals:
             last, verdict = run_attempts(plan, claim, signals, debug, warm)
-            return _conclude(last, verdict, debug)
+            return conclude(last, verdict, debug)
     finally:
         claim.release()
 
 
-def _conclude(claim: Claim, verdict: Verdict, debug: bool) -> int:
+def conclude(claim: Claim, verdict: Verdict, debug: bool) -> int:
     """Writes the end into the run and tells the operator: the results, or what went wrong."""
     try:
         claim.finish(verdict.state, verdict.reason, verdict.step, verdict.exit_code)
@@ -72,7 +76,7 @@ def _print_results(root: Path, state: str) -> None:
         build_console().print(table)
 
 
-def _print_finished(finished: AlreadyFinished) -> None:
+def print_finished(finished: AlreadyFinished) -> None:
     print("this run has already finished; its results:")
     _print_results(finished.layout.root, finished.run.state)
     if finished.changed:

@@ -1,4 +1,4 @@
-"""`paceline train`: trains a recipe or configuration on this machine."""
+"""`paceline train`: trains a recipe or configuration on this machine, or together with others."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from paceline.cli.arguments import Debug, Gpus, Nproc, Overrides, Target, launch_flags
+from paceline.cli.arguments import Debug, Gpus, Nnodes, Nproc, Overrides, Rdzv, Target, launch_flags
 from paceline.cli.starting_elsewhere import Hostfile, Slurm, start_elsewhere
 
 
@@ -15,6 +15,8 @@ def command(
     overrides: Overrides = None,
     nproc: Nproc = None,
     gpus: Gpus = None,
+    nnodes: Nnodes = None,
+    rdzv: Rdzv = None,
     out: Annotated[str | None, typer.Option("--out", metavar="DIR", help="The run directory (run.out).")] = None,
     resume: Annotated[
         str,
@@ -59,7 +61,7 @@ def command(
         from paceline.launch.origin import Wish
         from paceline.recipes.job import load_job
 
-        flags = launch_flags(nproc, gpus)
+        flags = launch_flags(nproc, gpus, nnodes, rdzv)
         if out is not None:
             flags["run.out"] = (out, "flag --out")
         if max_restarts is not None:

@@ -21,6 +21,8 @@ class Facts:
     world_size: int
     num_gpus: int
     num_samples: int | None = None
+    local_ranks: int | None = None
+    """of them on this host, whose GPUs these are; None: all"""
 
 
 def check(config: RunConfig, origins: Mapping[str, str], facts: Facts) -> list[Problem]:
@@ -38,6 +40,7 @@ def check(config: RunConfig, origins: Mapping[str, str], facts: Facts) -> list[P
         *_check_loader(config, given, facts),
         *_check_profile(config, given, facts),
         *_check_supervision(config, given),
+        *_check_hosts(config, given),
     ]
 
 
@@ -230,7 +233,7 @@ def _check_device(config: RunConfig, given: _Given, facts: Facts) -> Iterator[Pr
             given.where("parallel.backend"),
             "set parallel.backend=gloo (or auto)",
         )
-    elif config.parallel.backend == "nccl" and facts.world_size > facts.num_gpus:
+    elif config.parallel.backend == "nccl" and (facts.local_ranks or facts.world_size) > facts.num_gpus:
         yield Problem(
             f"parallel.backend=nccl needs one GPU per rank: {_ranks(facts)}, {facts.num_gpus} visible",
             given.where("parallel.backend", "launch.nproc"),
@@ -320,4 +323,27 @@ def _check_supervision(config: RunConfig, given: _Given) -> Iterator[Problem]:
             "supervise.policy=restart cannot be combined with supervise.max_restarts=0: nothing would ever be restarted",
             given.where("supervise.policy", "supervise.max_restarts"),
             "set supervise.max_restarts=3, or supervise.policy=halt",
+        )
+
+
+def _check_hosts(config: RunConfig, given: _Given) -> Iterator[Problem]:
+    launch = config.launch
+    least, _, most = str(launch.nnodes).partition(":")
+    if most and int(least) > int(most):
+        yield Problem(
+            f"{given.say('launch.nnodes')} asks for at least {least} hosts and at most {most}",
+            given.where("launch.nnodes"),
+            f"write --nnodes {most}:{least}",
+        )
+    if int(most or least) > 1 and not launch.rdzv:
+        yield Problem(
+            f"{given.say('launch.nnodes')} needs a place where the hosts meet",
+            given.where("launch.nnodes"),
+            "add --rdzv HOST:PORT with the address of one of them, the same on every host",
+        )
+    if launch.rdzv and int(most or least) == 1:
+        yield Problem(
+            f"{given.say('launch.rdzv')} has no effect with launch.nnodes=1",
+            given.where("launch.rdzv", "launch.nnodes"),
+            "say how many hosts there are: --nnodes 2, or --nnodes 1:2",
         )

@@ -64,6 +64,15 @@ class Launch(Section):
     omp_threads: Literal["auto"] | Annotated[int, Field(ge=1)] = key(
         "auto", "CPU threads per worker; auto: OMP_NUM_THREADS if inherited, else the cores divided among the workers."
     )
+    nnodes: Annotated[int, Field(ge=1)] | Annotated[str, Field(pattern=r"^[1-9][0-9]*:[1-9][0-9]*$")] = key(
+        1, "Hosts that train together, or MIN:MAX: a lost one is done without, one that comes is taken in."
+    )
+    rdzv: str = key("", "HOST:PORT at which the hosts meet, the same on each; the host that has this address leads.")
+    interface: str = key("auto", "Network interface for the other hosts; auto: the one that leads to launch.rdzv.")
+    rdzv_timeout_s: float = key(
+        300, "Seconds to wait for enough hosts, or for the leader; then it ends with who is missing.", gt=0, le=1e7
+    )
+    lost_after_s: float = key(10, "Seconds of silence after which another host counts as lost.", ge=3, le=1e5)
     debug: Bool = key(
         False, "Collectives check shapes and order (TORCH_DISTRIBUTED_DEBUG=DETAIL, NCCL_DEBUG=INFO); slow."
     )

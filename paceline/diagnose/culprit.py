@@ -62,8 +62,14 @@ def _find_ahead(behind: Sequence[Standing], others: Sequence[Standing]) -> Stand
     """
     if len(others) != 1 or len(behind) < 2:
         return None
-    is_own_work = any(standing.phase not in (*WAITING, "forward") or not standing.is_idle for standing in behind)
-    return None if is_own_work else others[0]
+    return others[0] if all(map(_is_waiting, behind)) else None
+
+
+def _is_waiting(standing: Standing) -> bool:
+    """By its phase and its process; of one on another host the phase alone, as far as that tells it."""
+    if standing.is_elsewhere:
+        return standing.phase in WAITING
+    return standing.phase in (*WAITING, "forward") and standing.is_idle
 
 
 def _ask_processes(accused: Sequence[Standing], others: Sequence[Standing]) -> list[Witness]:

@@ -47,7 +47,9 @@ def report_deaths(dead: Sequence[Standing], everybody: Sequence[Standing], since
     """Of ranks that were first seen gone at the same moment: who was killed is the cause, who was sent away is not."""
     guilty = [standing for standing in dead if _is_violent(standing.process)] or list(dead)
     ranks = {standing.rank for standing in guilty}
-    hosts = {standing.host for standing in everybody}
+    hosts = {
+        standing.host for standing in everybody if not standing.is_elsewhere
+    }  # who is here to see it is no dead host
     for host in sorted(hosts) if len(hosts) > 1 and len(ranks) > 1 else ():
         if {standing.rank for standing in everybody if standing.host == host} == ranks:
             return _report_host(host, guilty, since)

@@ -20,6 +20,7 @@ from paceline.diagnose.failures import judge_failures
 from paceline.diagnose.finding import Finding, finding_from_record
 from paceline.diagnose.limits import Limits
 from paceline.diagnose.liveness import Liveness
+from paceline.diagnose.naming import name_host
 from paceline.diagnose.order import order_causes
 from paceline.diagnose.sight import Sight
 from paceline.diagnose.signatures import match_messages
@@ -68,7 +69,9 @@ def examine_run(
     found += judge_bounds(run.timed, {rank: run.timing(rank) for rank in _ranks_in(run.layout.root / "timing")})
     if sights:
         found += judge_pulses(seen.pulse for seen in sights[-1].ranks if seen.pulse is not None)
-    told = [*order_causes(_without_echoes(found)), *_recall_earlier(run)]
+    told = order_causes(_without_echoes(found))
+    told = [name_host(finding, attempt) for finding in told] if attempt is not None else told
+    told += _recall_earlier(run)
     return [fit_advice(finding, run, is_living=has_living(sights)) for finding in told]
 
 

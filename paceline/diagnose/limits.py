@@ -48,6 +48,9 @@ STEP_PHASES = ("data", "forward", "backward", "optimizer", "step")
 UNDECLARED = "step"
 """somewhere in a loop that does not say where: in a step, or in an evaluation that it does not declare"""
 
+FAR_FLOORS, FAR_FACTOR = 12.0, 2.0
+"""times stall_floor_s, and times the limit of a policy: for how long ranks may wait for others that cannot be seen from here"""
+
 EARLY = 0.85
 """of the floor, where a phase has a history: it is noticed within the floor, and a look, a report and a loaded machine take their time, too"""
 

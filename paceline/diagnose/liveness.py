@@ -16,6 +16,7 @@ from paceline.diagnose.pace import Pace
 from paceline.diagnose.sight import RankSight, Sight
 from paceline.diagnose.slowness import Slowness
 from paceline.diagnose.standing import Standing, describe_places, name_ranks
+from paceline.diagnose.unseen import is_stuck_alone, report_waiting
 from paceline.telemetry.pulse import Pulse
 
 _LEAST_S = 1.0
@@ -101,8 +102,10 @@ class Liveness:
         if stopped:
             now = sight.time
             return [report_stopped(self._standing(each, sight), now - self._stopped_s(each, sight)) for each in stopped]
-        slow = self._slowness.see(sight)
-        if not self._is_anybody_late(tracks, sight.monotonic):
+        # Who does not see everybody leaves the pace of the run to the one who does.
+        slow = self._slowness.see(sight) if not sight.unseen else []
+        known = [track for track in tracks if track.seen.rank not in sight.unseen] if sight.unseen else tracks
+        if not self._is_anybody_late(known, sight.monotonic):
             return slow
         return self._find_stall([self._standing(track, sight) for track in tracks], sight) or slow
 
@@ -155,7 +158,12 @@ class Liveness:
         cores = None
         if process is not None and track.cpu_s is not None and sight.monotonic - track.cpu_at >= _LEAST_S:
             cores = max(0.0, process.cpu_s - track.cpu_s) / (sight.monotonic - track.cpu_at)
-        return Standing(track.seen.rank, track.seen.host, track.pulse, held_s, process, cores)
+        hearsay = track.seen.hearsay
+        silent_s = hearsay.silent_s if hearsay is not None else 0.0
+        rank, host = track.seen.rank, track.seen.host
+        return Standing(
+            rank, host, track.pulse, held_s, process, cores, hearsay is not None, silent_s, rank in sight.unseen
+        )
 
     def _report_dead(self, dead: list[_Track], tracks: list[_Track], sight: Sight) -> Finding:
         first = min(track.gone for track in dead if track.gone is not None)
@@ -172,7 +180,9 @@ class Liveness:
         limits = {phase: min(self.pace.limit(phase), self.pace.notice_limit(phase)) for phase in moved}
         return any(self._is_over(now - since, limits[phase]) for phase, since in moved.items())
 
-    def _find_stall(self, standings: list[Standing], sight: Sight) -> list[Finding]:
+    def _find_stall(self, everybody: list[Standing], sight: Sight) -> list[Finding]:
+        unseen = [standing for standing in everybody if standing.is_unseen]
+        standings = [standing for standing in everybody if not standing.is_unseen]
         known = [standing for standing in standings if standing.pulse is not None]
         if not known:
             return []  # nothing but processes to look at: what they do is not known well enough to accuse anybody
@@ -186,6 +196,10 @@ class Liveness:
             return []
         longest = max(behind, key=lambda standing: self.pace.limit(standing.phase))
         limit_s = self.pace.limit(longest.phase)
+        if unseen and not any(is_stuck_alone(standing, standings) for standing in behind):
+            far_limit_s = max(self.pace.far_limit(standing.phase) for standing in behind)
+            is_late = self._is_over(held_s, limit_s)
+            return [report_waiting(standings, unseen, sight, limit_s, far_limit_s)] if is_late else []
         if self._is_over(held_s, limit_s):
             for standing in behind:
                 self._tracks[standing.rank].is_told = True

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter, deque
 from dataclasses import dataclass, field
 
-from paceline.diagnose.limits import EARLY, NEVER_LEARNED, PATIENCE, RARE, UNDECLARED, Limits
+from paceline.diagnose.limits import EARLY, FAR_FACTOR, FAR_FLOORS, NEVER_LEARNED, PATIENCE, RARE, UNDECLARED, Limits
 from paceline.diagnose.pauses import Pauses
 from paceline.telemetry.pulse import Pulse
 
@@ -96,6 +96,10 @@ class Pace:
     def act_limit(self, phase: str) -> float:
         """Seconds after which a policy may act on it: to be told of a stall in vain is cheap, to be killed is not."""
         return max(self.limit(phase), PATIENCE.get(phase, 0.0) * self._limits.without_history(phase))
+
+    def far_limit(self, phase: str) -> float:
+        """Seconds after which it is an emergency that ranks wait in it, perhaps for one that only others can see: who sees it, acts first."""
+        return max(FAR_FACTOR * self.act_limit(phase), FAR_FLOORS * self._limits.stall_floor_s)
 
     def notice_limit(self, phase: str) -> float:
         """Seconds after which it is worth a word: earlier than that where a pause may be anything."""

@@ -5,6 +5,7 @@ Whoever looks (the supervisor several times a second, `diagnose` once, a test fr
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 
 from paceline.telemetry.pulse import Pulse
@@ -30,6 +31,16 @@ class ProcessSight:
 
 
 @dataclass(frozen=True)
+class Hearsay:
+    """How the pulse of a rank on another host came; times by the watcher's clock that never jumps."""
+
+    moved: float | None = None
+    """when it was last another one than before; None: none has come"""
+    silent_s: float = 0.0
+    """for how long nothing has come from there, be it the same again; 0: it comes as it should"""
+
+
+@dataclass(frozen=True)
 class RankSight:
     """One rank."""
 
@@ -37,7 +48,9 @@ class RankSight:
     host: str
     pulse: Pulse | None
     process: ProcessSight | None
-    """None: it is on another host"""
+    """None: it is on another host, or has no pulse yet"""
+    hearsay: Hearsay | None = None
+    """of a rank on another host; None: it is on this one, or nobody knows where"""
 
 
 @dataclass(frozen=True)
@@ -51,3 +64,15 @@ class Sight:
     attempt: int
     world_size: int
     ranks: tuple[RankSight, ...]
+
+    @functools.cached_property
+    def unseen(self) -> frozenset[int]:
+        """Ranks on other hosts of which it cannot be told from here where they are now."""
+        far = ((seen.rank, seen.pulse, seen.hearsay) for seen in self.ranks if seen.hearsay is not None)
+        return frozenset(rank for rank, pulse, hearsay in far if pulse is None or hearsay.silent_s > 0)
+
+    def held_s(self, seen: RankSight) -> float | None:
+        """For how long one of its ranks has been where it is: by the clock of its host where that is this one, else as seen from here."""
+        if seen.hearsay is not None:
+            return self.monotonic - seen.hearsay.moved if seen.hearsay.moved is not None else None
+        return max(0.0, self.time - seen.pulse.since) if seen.pulse is not None else None

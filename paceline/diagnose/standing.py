@@ -35,6 +35,12 @@ class Standing:
     process: ProcessSight | None
     cores: float | None
     """used since it last moved; None: not known"""
+    is_elsewhere: bool = False
+    """on another host: nothing but its pulse is known"""
+    silent_s: float = 0.0
+    """for how long not even that has come from there"""
+    is_unseen: bool = False
+    """where it is now cannot be told from here"""
 
     @property
     def place(self) -> tuple[int, int, int]:

@@ -29,7 +29,9 @@ class Stragglers:
         self._restart({})
 
     def see(self, sight: Sight) -> list[Finding]:
-        """Who is a straggler at this moment."""
+        """Who is a straggler at this moment; nobody where not all ranks can be seen: who waits least among some may wait for another."""
+        if sight.unseen:
+            return []
         pulses = {
             seen.rank: seen.pulse
             for seen in sight.ranks

@@ -32,6 +32,9 @@ def report_unowned(
     if has_living(sights):
         if is_owned is not False:
             return None
+        if there is not None and there != here and run.run.attempts[-1].hosts:
+            # Locks need not be seen from host to host.
+            return _report_unseen(f"{there} owns it, and some of its ranks run on {here}", f"on {there}")
         if is_locked(run.layout.workers_lock, shared=False):  # its ranks share it
             return _report_orphans(run)
         return _report_unseen("its ranks run on this host, and hold no lock of this directory", "where it runs")
@@ -42,6 +45,8 @@ def report_unowned(
 
 def _read_host(run: Run) -> str | None:
     """Where it was started; rank 0's last heartbeat says it, too."""
+    if run.run.attempts and run.run.attempts[-1].hosts:
+        return min(run.run.attempts[-1].hosts, key=lambda each: each.index).host
     with contextlib.suppress(OSError, ValueError, TypeError, RecursionError):
         host = run.environment().get("host")
         if isinstance(host, str):

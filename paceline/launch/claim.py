@@ -15,7 +15,7 @@ from __future__ import annotations
 import os
 import secrets
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -31,7 +31,7 @@ from paceline.telemetry.events import EventLog
 from paceline.telemetry.layout import RunLayout
 from paceline.telemetry.ownership import close_earlier, save_fenced
 from paceline.telemetry.pulse import create_pulse_directory, remove_pulse_directory
-from paceline.telemetry.run_file import Attempt, RunFile, load_run_file
+from paceline.telemetry.run_file import Attempt, AttemptHost, RunFile, load_run_file
 
 _ORPHAN_WAIT_S = 5.0
 
@@ -58,13 +58,16 @@ class Claim:
         with storage_errors(self.layout.root):
             self.run.save(self.layout)
 
-    def begin_again(self, description: RunDescription) -> Claim:
-        """The next attempt of the same run by the same owner; the one before must be finished."""
+    def begin_again(self, description: RunDescription, hosts: Sequence[AttemptHost] | None = None) -> Claim:
+        """The next attempt of the same run by the same owner, on the same hosts unless said; the one before must be finished."""
         last = self.run.attempts[-1]
         spent_s = last.spent_s + time.time() - last.started
+        size = sum(host.num_ranks for host in hosts) if hosts is not None else last.world_size
         with storage_errors(self.layout.root):
             orphans = end_orphans(self.layout, self.run, _ORPHAN_WAIT_S)
-            return _begin_attempt(self.layout, self.run, description, last.world_size, [], self._lock, orphans, spent_s)
+            return _begin_attempt(
+                self.layout, self.run, description, size, [], self._lock, orphans, spent_s, hosts or ()
+            )
 
     def release(self) -> None:
         self._lock.release()
@@ -80,6 +83,39 @@ class AlreadyFinished:
     """`key: old → new` of settings that differ from the finished run's without making it another run"""
 
 
+@dataclass
+class Reservation:
+    """A run directory that is held, and in which no attempt has begun yet; begin one, or release it."""
+
+    layout: RunLayout
+    _run: RunFile | None
+    _description: RunDescription
+    _origin: Origin
+    _changed: list[Change]
+    _lock: Lock = field(repr=False)
+
+    def begin(
+        self, world_size: int, hosts: Sequence[AttemptHost] = (), *, orphan_wait_s: float = _ORPHAN_WAIT_S
+    ) -> Claim:
+        """The first attempt of this owner; `hosts` where there are several."""
+        run, notes = self._run, list[str]()
+        try:
+            with storage_errors(self.layout.root):
+                if run is None:
+                    run = _new_run(self._description, self._origin)
+                else:
+                    notes = [*end_orphans(self.layout, run, wait_s=orphan_wait_s), *close_earlier(run)]
+                return _begin_attempt(
+                    self.layout, run, self._description, world_size, self._changed, self._lock, notes, hosts=hosts
+                )
+        except BaseException:
+            self._lock.release()
+            raise
+
+    def release(self) -> None:
+        self._lock.release()
+
+
 def claim_run(
     root: Path,
     description: RunDescription,
@@ -89,6 +125,14 @@ def claim_run(
     orphan_wait_s: float = _ORPHAN_WAIT_S,
 ) -> Claim | AlreadyFinished:
     """Takes `root` for a new attempt of the described run, or says why not; see the module's docstring."""
+    reserved = reserve_run(root, description, origin)
+    return (
+        reserved if isinstance(reserved, AlreadyFinished) else reserved.begin(world_size, orphan_wait_s=orphan_wait_s)
+    )
+
+
+def reserve_run(root: Path, description: RunDescription, origin: Origin | None = None) -> Reservation | AlreadyFinished:
+    """Holds `root` for the described run, whose size may not be known yet, or says why not."""
     origin = origin or Origin()
     layout = RunLayout(root.absolute())
     with storage_errors(root):
@@ -101,20 +145,35 @@ def claim_run(
     try:
         run = load_run_file(layout.root)
         if run is None:
-            with storage_errors(root):
-                return _begin_attempt(layout, _new_run(description, origin), description, world_size, [], lock, [])
+            return Reservation(layout, None, description, origin, [], lock)
         check_same_run(layout, run, description, origin)
-        old = load_settings(layout.config)
-        changed = changed_settings(old, description.config_text, description.numerics)
-        if run.state == "finished" and old and not any(_lengthens(change, old) for change in changed):
+        changed, finished = _compare(layout, run, description)
+        if finished is not None:
             lock.release()
-            return AlreadyFinished(layout, run, [str(change) for change in changed])
-        with storage_errors(root):
-            notes = [*end_orphans(layout, run, wait_s=orphan_wait_s), *close_earlier(run)]
-            return _begin_attempt(layout, run, description, world_size, changed, lock, notes)
+            return finished
+        return Reservation(layout, run, description, origin, changed, lock)
     except BaseException:
         lock.release()
         raise
+
+
+def find_finished(root: Path, description: RunDescription) -> AlreadyFinished | None:
+    """The described run, where it has ended and nothing is left to do; takes nothing."""
+    layout = RunLayout(root.absolute())
+    run = load_run_file(layout.root)
+    if run is None or run.identity.get("fingerprint") != description.identity.get("fingerprint"):
+        return None
+    return _compare(layout, run, description)[1]
+
+
+def _compare(
+    layout: RunLayout, run: RunFile, description: RunDescription
+) -> tuple[list[Change], AlreadyFinished | None]:
+    """What differs from the attempt before; and the run itself, where none of it makes a finished run longer."""
+    old = load_settings(layout.config)
+    changed = changed_settings(old, description.config_text, description.numerics)
+    is_done = run.state == "finished" and old and not any(_lengthens(change, old) for change in changed)
+    return changed, AlreadyFinished(layout, run, [str(change) for change in changed]) if is_done else None
 
 
 def _lengthens(change: Change, old: Mapping[str, Any]) -> bool:
@@ -149,11 +208,12 @@ def _begin_attempt(
     lock: Lock,
     notes: list[str],
     spent_s: float = 0.0,
+    hosts: Sequence[AttemptHost] = (),
 ) -> Claim:
     number = run.attempts[-1].attempt + 1 if run.attempts else 1
     pulses = create_pulse_directory(run.id, number)
     attempt = Attempt(number, world_size, os.getpid(), time.time(), str(pulses), list(description.argv))
-    attempt.changed, attempt.spent_s = [str(change) for change in changed], spent_s
+    attempt.changed, attempt.spent_s, attempt.hosts = [str(change) for change in changed], spent_s, list(hosts)
     attempt.log_bytes = {path.name: path.stat().st_size for path in sorted(layout.launcher_log.parent.glob("*.log"))}
     run.attempts.append(attempt)
     run.state, run.reason = "running", ""

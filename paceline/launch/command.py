@@ -1,4 +1,4 @@
-"""The command line that starts the workers: torch's own launcher, with a rendezvous on a free port of this machine.
+"""The command line that starts the workers: torch's own launcher, with a rendezvous on a free port of this machine, or of the leading host.
 
 python -m torch.distributed.run --nnodes 1 --nproc-per-node 2 --rdzv-backend c10d --rdzv-endpoint 127.0.0.1:0 … -m paceline.worker …
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 import shlex
 import uuid
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from paceline.launch.warm import TORCHRUN
@@ -15,6 +16,28 @@ from paceline.launch.warm import TORCHRUN
 WORKER_MODULE = "paceline.worker"
 LAUNCH_MARK = "LAUNCHED_BY_PACELINE"
 """A variable that everything below one start inherits, also what a foreign script starts: by it all can be found again."""
+
+
+_ALONE = ["--rdzv-backend", "c10d", "--rdzv-endpoint", "127.0.0.1:0", "--local-addr", "127.0.0.1"]
+
+
+@dataclass(frozen=True)
+class Group:
+    """This host's place among the agents of one attempt.
+
+    They meet at a place that is known beforehand, and none of them restarts anything: who takes part, and what comes after a failure,
+    is decided above them.
+    """
+
+    nnodes: int
+    node_rank: int
+    master_addr: str
+    master_port: int
+
+    def arguments(self) -> list[str]:
+        address = f"[{self.master_addr}]" if ":" in self.master_addr else self.master_addr
+        where = ["--master-addr", address, "--master-port", str(self.master_port)]
+        return ["--node-rank", str(self.node_rank), "--rdzv-backend", "static", *where, "--max-restarts", "0"]
 
 
 def new_rendezvous_id() -> str:
@@ -29,13 +52,14 @@ def agent_command(
     rendezvous_id: str | None = None,
     scratch: Path | None = None,
     module: str = WORKER_MODULE,
+    group: Group | None = None,
 ) -> list[str]:
     """The agent's command line; port 0 lets the system choose a free one.
 
     The address is given in numbers: `--standalone` asks for this host's name, and where that does not resolve it hangs (torch 2.13).
     """
-    command = [*TORCHRUN, "--nnodes", "1", "--nproc-per-node", str(nproc)]
-    command += ["--rdzv-backend", "c10d", "--rdzv-endpoint", "127.0.0.1:0", "--local-addr", "127.0.0.1"]
+    command = [*TORCHRUN, "--nnodes", str(group.nnodes if group is not None else 1), "--nproc-per-node", str(nproc)]
+    command += group.arguments() if group is not None else _ALONE
     # Without an id of our own torchrun takes the word "none"; harmless with port 0, where nobody else can join.
     if rendezvous_id is not None:
         command += ["--rdzv-id", rendezvous_id]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import re
+import signal
 import subprocess
 import threading
 from collections import deque
@@ -24,6 +25,8 @@ from paceline.launch.marked import end_found, is_alive
 from paceline.launch.warm import WarmAgent, start_process
 from paceline.telemetry.failure import parse_failure
 
+KILLED = -int(signal.SIGKILL)
+"""the exit code of an agent that was still alive when everything was ended: whoever waits for its pid first takes its real one away"""
 _TAIL_LINES = 400
 _EXIT = re.compile(r"rank +: (\d+) .*\n +exitcode +: (-?\d+) \(pid: (\d+)\)")
 

@@ -3,14 +3,15 @@
     judge(Evidence(agent_exit=1, exits=[RankExit(rank=1, exit_code=-9, pid=4711)]))
     -> Verdict(state='failed', exit_code=4, error=RankLostError('rank 1 (pid 4711) was killed by signal 9 (SIGKILL; often …)'))
 
-An error that a rank reported itself comes before one that its peers suffered from; both come before what torchrun saw from outside.
+A host that was lost comes first: whatever the ranks that were left say follows from that. An error that a rank reported itself comes
+before one that its peers suffered from; both come before what torchrun saw from outside.
 """
 
 from __future__ import annotations
 
 import signal
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from paceline.errors import HaltedError, LoaderError, PacelineError, Problem, RankLostError, error_from_record
@@ -46,6 +47,8 @@ class Evidence:
     """what the supervisor told, the newest last"""
     tail: Sequence[str] = ()
     """the last lines the agent and its workers printed"""
+    lost: Sequence[str] = ()
+    """hosts that went away with their ranks, in words"""
     logs: str = "logs/"
     """where the logs of the ranks lie, for error messages"""
 
@@ -62,6 +65,8 @@ class Verdict:
     traceback: str = field(default="", repr=False)
     is_restart_wanted: bool = False
     """the supervisor ended the attempt so that another one can get further"""
+    is_host_lost: bool = False
+    """another host went away with its ranks: nothing is wrong with the training itself"""
     has_left: bool = False
     """a process of it could not be ended: it still has its GPU, its memory and the files of the run"""
 
@@ -79,6 +84,8 @@ class Verdict:
 def judge(evidence: Evidence) -> Verdict:
     """The verdict on an attempt whose processes have all ended."""
     end = next((e for e in reversed(evidence.events) if e["kind"] == "end"), None)
+    if evidence.lost and not evidence.killed and not (end is not None and evidence.agent_exit == 0):
+        return _lost(evidence)
     # Whoever supervises it has told us, or, where that was not our own supervisor, the run directory.
     incidents = evidence.incidents or [e for e in evidence.events if e["kind"] == "incident"]
     # Ranks that were asked to stop, and did not come to it, ended as they say themselves.
@@ -141,6 +148,14 @@ def _halted(evidence: Evidence, incident: Mapping[str, Any], end: Mapping[str, A
     reason = f"halted: {finding['what']} ({place})"
     is_restart_wanted = incident["action"] == "restarted"
     return Verdict(state, reason, step, error.exit_code, error, is_restart_wanted=is_restart_wanted)
+
+
+def _lost(evidence: Evidence) -> Verdict:
+    """What the other ranks say of their end follows from that."""
+    if evidence.asked is not None:
+        return Verdict("stopped", evidence.asked, evidence.last_step, EXIT_CODES[evidence.asked])
+    do = "look at that host and its link; the same command there joins again"
+    return replace(_failed(evidence, RankLostError(evidence.lost[0], evidence.logs, do)), is_host_lost=True)
 
 
 def _first_silent(evidence: Evidence, records: Sequence[Mapping[str, Any]]) -> RankExit | None:

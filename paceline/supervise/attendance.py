@@ -19,6 +19,7 @@ from typing import Any
 
 from paceline.diagnose.advice import fit_keys
 from paceline.diagnose.finding import finding_from_record
+from paceline.diagnose.naming import name_host
 from paceline.errors import UsageError
 from paceline.files import is_locked
 from paceline.supervise.glance import Glances
@@ -105,7 +106,7 @@ class Attendance:
             assert self._watch is not None
             watch = self._watch
             sight, found = watch.look()
-            findings = [fit_keys(finding, self._run.recipe) for finding in found]
+            findings = [name_host(fit_keys(finding, self._run.recipe), self._attempt) for finding in found]
         self.glance = self._glances.take(sight, findings, watch.told_step) | {"is_supervised": self._is_supervised}
         self._read_events()
         if not self._is_supervised:  # nobody writes down what is found
@@ -129,6 +130,7 @@ class Attendance:
 
     def _enter_attempt(self, attempt: Attempt) -> None:
         self._attempt = attempt
+        self._turn.enter(attempt)
         self._glances = Glances(self._layout, attempt)
         self._supervisor: Supervisor | None = None
         self._watch: Watch | None = None

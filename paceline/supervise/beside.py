@@ -17,6 +17,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -35,11 +36,26 @@ _MOST_STARTS = 4
 
 
 class SupervisorProcess:
-    """One per attempt; it dies with this process, and is replaced when it dies by itself."""
+    """One per attempt and host; it dies with this process, and is replaced when it dies by itself."""
 
-    def __init__(self, layout: RunLayout, attempt: int, pulses: Path, settings: Settings) -> None:
+    def __init__(
+        self,
+        layout: RunLayout,
+        attempt: int,
+        pulses: Path,
+        settings: Settings,
+        ranks: Sequence[int] | None = None,
+        host_index: int = 0,
+    ) -> None:
+        """`ranks`: those of this host, where a run has several; `pulses`: this host's. `host_index` 0: the host that owns the run."""
         command = [sys.executable, "-m", "paceline.supervise", str(layout.root), "--attempt", str(attempt)]
-        self._command = [*command, "--settings", json.dumps(settings.to_record())]
+        command += ["--settings", json.dumps(settings.to_record()), "--pulses", str(pulses)]
+        command += ["--host-index", str(host_index)]
+        if ranks is not None:
+            command += ["--ranks", ",".join(map(str, ranks))]
+        self._command = command
+        self._first_rank = min(ranks) if ranks else 0
+        self._log = layout.supervisor_log_of(host_index)
         self._layout = layout
         self._attempt = attempt
         self._pulses = pulses
@@ -79,13 +95,13 @@ class SupervisorProcess:
         self._reader.join(timeout=2)
 
     def _has_begun(self) -> bool:
-        pulse = read_pulse(self._pulses, 0)
+        pulse = read_pulse(self._pulses, self._first_rank)
         return (pulse is not None and pulse.step > 0) or time.monotonic() >= self._latest
 
     def _start(self) -> None:
         with contextlib.ExitStack() as files:
             try:
-                errors: Any = files.enter_context(open(self._layout.supervisor_log, "ab"))
+                errors: Any = files.enter_context(open(self._log, "ab"))
             except OSError:
                 errors = subprocess.DEVNULL
             try:
@@ -106,7 +122,7 @@ class SupervisorProcess:
         """Somebody may count on us."""
         code = self._process.poll() if self._process is not None else None
         how = "it could not be started" if code is None else f"its supervisor ended with {code}"
-        log = self._layout.supervisor_log.relative_to(self._layout.root)
+        log = self._log.relative_to(self._layout.root)
         with contextlib.suppress(OSError):
             events = EventLog(self._layout.events, "launcher", self._attempt)
             why = f"{how}, {_MOST_STARTS} times; see {log}"

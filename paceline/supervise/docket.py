@@ -21,12 +21,13 @@ from paceline.telemetry.layout import RunLayout
 class Docket:
     """What one supervisor has to do with."""
 
-    def __init__(self, layout: RunLayout, attempt: int) -> None:
+    def __init__(self, layout: RunLayout, attempt: int, host_index: int = 0) -> None:
         self.incidents: list[Incident] = []
         """all that were open since, the first noticed first"""
         self._layout = layout
         self._attempt = attempt
-        self._inheritance = Inheritance(layout, attempt, _key)
+        self._host_index = host_index
+        self._inheritance = Inheritance(layout, attempt, _key, host_index)
         self._open: dict[Hashable, Incident] = {}
         self._begun_by: dict[Hashable, tuple[str, int | None]] = {}
         self._ended: dict[tuple[str, int | None], Incident] = {}
@@ -44,6 +45,7 @@ class Docket:
             incident = known = self._inheritance.take_ended(subject, sight)
         if incident is None:
             incident = Incident(self._layout, self._attempt, finding, sight, policy, others, sight.time)
+            incident.host_index = self._host_index
         elif incident is known:
             incident.reopen(finding, sight, others)
         if not any(each is incident for each in self.incidents):

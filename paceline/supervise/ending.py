@@ -10,8 +10,7 @@ import contextlib
 import os
 import signal
 import time
-from collections.abc import Iterable, Mapping
-from pathlib import Path
+from collections.abc import Iterable, Mapping, Sequence
 
 from paceline.files import Lock
 from paceline.supervise.rank_process import HeldProcess, open_process
@@ -23,16 +22,16 @@ _GONE_S = 10.0
 _OWNER_S = 3.0
 
 
-def kill_attempt(ranks: Iterable[HeldProcess], pulses: Path | None) -> list[int]:
-    """Kills the given processes and what they started, and whatever else holds one of these pulses; returns the pids that did not go
-    (uninterruptible, or somebody else's)."""
+def kill_attempt(ranks: Iterable[HeldProcess], proofs: Sequence[str] = ()) -> list[int]:
+    """Kills the given processes and what they started, and whatever else has a file in its memory whose path begins with one of these;
+    returns the pids that did not go (uninterruptible, or somebody else's)."""
     deadline = time.monotonic() + _GONE_S
     given = {process.pid: process for process in ranks}
     held = dict(given)
     try:
         # Again until nothing is found: a process can start another one between the look and the signal.
         while time.monotonic() < deadline:
-            held |= _find_holders(pulses, held) if pulses is not None else {}
+            held |= _find_holders(proofs, held) if proofs else {}
             held |= {pid: each for pid, each in hold_descendants(held, list_children()).items() if pid not in held}
             living = [process for pid, process in held.items() if pid != os.getpid() and process.is_alive]
             if not living:
@@ -48,10 +47,10 @@ def kill_attempt(ranks: Iterable[HeldProcess], pulses: Path | None) -> list[int]
                 process.close()
 
 
-def _find_holders(pulses: Path, known: Mapping[int, HeldProcess]) -> dict[int, HeldProcess]:
+def _find_holders(proofs: Sequence[str], known: Mapping[int, HeldProcess]) -> dict[int, HeldProcess]:
     """Whatever has a pulse of the attempt in its memory: a rank that nobody has seen yet, a process that it forked."""
     pids = (int(name) for name in os.listdir("/proc") if name.isdecimal())
-    opened = {pid: open_process(pid, f"{pulses}/") for pid in pids if pid not in known and pid != os.getpid()}
+    opened = {pid: open_process(pid, *proofs) for pid in pids if pid not in known and pid != os.getpid()}
     return {pid: process for pid, process in opened.items() if process is not None}
 
 

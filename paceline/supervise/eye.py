@@ -1,6 +1,6 @@
-"""Looks at all ranks of one attempt on this host: their pulses, and what the system says of their processes, as one sight.
+"""Looks at all ranks of one attempt: their pulses, and what the system says of the processes of those on this host, as one sight.
 
-    eye = Eye(pulses, attempt=1, world_size=2)
+    eye = Eye(attempt, station)
     sight = eye.look()            # four times a second
     eye.wait(0.25)                # or until a process ends
 
@@ -18,8 +18,11 @@ from pathlib import Path
 
 from paceline.diagnose.sight import ProcessSight, RankSight, Sight
 from paceline.supervise.cpu_group import CpuGroups, HeldBack
+from paceline.supervise.far_eye import FarEye
 from paceline.supervise.rank_process import HeldProcess, is_hidden, open_process
+from paceline.supervise.station import Station
 from paceline.telemetry.pulse import Pulse, PulseReader
+from paceline.telemetry.run_file import Attempt
 
 _PROCESS_EVERY_S = 1.0
 _PER_RANK_S = 1 / 32
@@ -110,23 +113,27 @@ class _RankEye:
 class Eye:
     """One per attempt."""
 
-    def __init__(self, pulses: Path, attempt: int, world_size: int) -> None:
-        self.pulses = pulses
-        self._attempt = attempt
+    def __init__(self, attempt: Attempt, station: Station) -> None:
+        pulses, number, world_size = Path(attempt.pulses), attempt.attempt, attempt.world_size
+        self._attempt = number
         self._world_size = world_size
-        self._host = socket.gethostname()
+        here = socket.gethostname()
+        self._hosts = [attempt.host_of(rank) or here for rank in range(world_size)]
         self._poll = select.poll()
         self._looked = time.monotonic()
         self._watched_s = self._looked
         self._groups = CpuGroups()
-        self._ranks = [
-            _RankEye(pulses, attempt, rank, world_size, self._poll, self._groups) for rank in range(world_size)
-        ]
+        here_ranks = [rank for rank in range(world_size) if station.is_here(rank)]
+        self._ranks = {
+            rank: _RankEye(pulses, number, rank, len(here_ranks), self._poll, self._groups) for rank in here_ranks
+        }
+        far = [rank for rank in range(world_size) if rank not in self._ranks]
+        self._far = {rank: FarEye(pulses, number, rank) for rank in far}
 
     @property
     def processes(self) -> dict[int, HeldProcess]:
         """The ranks' processes, as far as they have been seen here."""
-        return {rank: eye.process for rank, eye in enumerate(self._ranks) if eye.process is not None}
+        return {rank: eye.process for rank, eye in self._ranks.items() if eye.process is not None}
 
     def look(self) -> Sight:
         """What there is to see; its `monotonic` counts only time in which somebody watched."""
@@ -134,9 +141,15 @@ class Eye:
         self._watched_s += min(now - self._looked, MOST_BETWEEN_S)
         self._looked = now
         self._groups.forget()
-        seen = [eye.look(now) for eye in self._ranks]
-        ranks = tuple(RankSight(rank, self._host, *each) for rank, each in enumerate(seen))
-        return Sight(time.time(), self._watched_s, self._attempt, self._world_size, ranks)
+        ranks = [RankSight(rank, self._hosts[rank], *eye.look(now)) for rank, eye in self._ranks.items()]
+        if self._far:
+            ranks += [self._look_far(rank, eye) for rank, eye in self._far.items()]
+            ranks.sort(key=lambda seen: seen.rank)
+        return Sight(time.time(), self._watched_s, self._attempt, self._world_size, tuple(ranks))
+
+    def _look_far(self, rank: int, eye: FarEye) -> RankSight:
+        pulse, hearsay = eye.look(self._watched_s)
+        return RankSight(rank, self._hosts[rank], pulse, None, hearsay)
 
     def wake_on(self, descriptor: int) -> None:
         """`wait` also ends when there is something to be read here."""
@@ -147,5 +160,7 @@ class Eye:
         self._poll.poll(max(0.0, seconds) * 1000)
 
     def close(self) -> None:
-        for eye in self._ranks:
+        for eye in self._ranks.values():
             eye.close()
+        for far in self._far.values():
+            far.close()

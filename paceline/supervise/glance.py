@@ -86,11 +86,12 @@ class Glances:
             if numbers["memory_gib"] is not None:
                 measured["memory_gib"] = numbers["memory_gib"]
             if seen.pulse is None:  # it is on another host, or its pulse has gone
-                words = {name: str(beat.get(name)) for name in ("phase", "host")}
+                host = beat.get("host")
+                words = {"phase": str(beat.get("phase")), "host": host if isinstance(host, str) else seen.host}
                 measured |= {"step": numbers["step"], "pid": numbers["pid"], **words}
         if seen.pulse is None:
             return measured
-        history = self._remember(seen.rank, seen.pulse, sight)
+        history = self._remember(seen, seen.pulse, sight)
         (before, first), (now, last) = history[0], history[-1]
         if now > before:
             measured["steps_per_s"] = round((last.step - first.step) / (now - before), 4)
@@ -98,10 +99,11 @@ class Glances:
             measured["wait_ms"] = round((last.waited_ms - first.waited_ms) / (last.waits - first.waits), 3)
         return measured
 
-    def _remember(self, rank: int, pulse: Pulse, sight: Sight) -> deque[tuple[float, Pulse]]:
+    def _remember(self, seen: RankSight, pulse: Pulse, sight: Sight) -> deque[tuple[float, Pulse]]:
+        rank = seen.rank
         history = self._last.setdefault(rank, deque())
         paced_s = sum(pulse.spent_s.get(phase, 0.0) for phase in _PACED)
-        paced_s += max(0.0, sight.time - pulse.since) if pulse.phase in _PACED else 0.0
+        paced_s += sight.held_s(seen) or 0.0 if pulse.phase in _PACED else 0.0
         looked, before_s = self._looked.get(rank, (sight.monotonic, paced_s))
         self._looked[rank] = sight.monotonic, paced_s
         passed_s = sight.monotonic - looked

@@ -50,6 +50,8 @@ class Incident:
     """when it was noticed the last time, if that is not the first one"""
     is_told: bool = False
     """of this time"""
+    host_index: int = 0
+    """of the supervisor that opened it: each host of a run has one"""
     directory: Path = field(init=False)
     stacks: Stacks | None = None
     clusters: Sequence[Cluster] = ()
@@ -110,6 +112,7 @@ class Incident:
             "v": VERSION,
             "id": self.name.partition("-")[0],
             "attempt": self.attempt,
+            "host_index": self.host_index,
             "noticed": self.noticed,
             "times": self.times,
             "returned": self.returned,
@@ -141,7 +144,7 @@ def describe_ranks(sight: Sight) -> list[dict[str, Any]]:
     """Every rank at that moment, as plain data."""
     described = []
     for each in sight.ranks:
-        pulse, process = each.pulse, each.process
+        pulse, process, held_s = each.pulse, each.process, sight.held_s(each)
         described.append(
             {
                 "rank": each.rank,
@@ -149,7 +152,7 @@ def describe_ranks(sight: Sight) -> list[dict[str, Any]]:
                 "pid": process.pid if process is not None else pulse.pid if pulse is not None else None,
                 "step": pulse.step if pulse is not None else None,
                 "phase": pulse.phase if pulse is not None else None,
-                "for_s": round(max(0.0, sight.time - pulse.since), 3) if pulse is not None else None,
+                "for_s": round(held_s, 3) if held_s is not None else None,
                 "state": process.state if process is not None else None,
                 "exit_code": process.exit_code if process is not None else None,
                 "cpu_s": process.cpu_s if process is not None else None,

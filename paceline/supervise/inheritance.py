@@ -42,6 +42,7 @@ class _Left:
         incident.kept = {name: record[name] for name in _KEPT if name != "stacks" or has_stacks}
         incident.is_told = has_stacks
         incident.times, incident.returned = record.get("times", 1), record.get("returned")
+        incident.host_index = record.get("host_index", 0)
         return incident
 
     def close(self) -> None:
@@ -53,13 +54,19 @@ class _Left:
 class Inheritance:
     """What one supervisor finds of those before it."""
 
-    def __init__(self, layout: RunLayout, attempt: int, key_of: Callable[[Finding], Hashable]) -> None:
-        """`key_of`: what makes a finding the same incident."""
+    def __init__(
+        self, layout: RunLayout, attempt: int, key_of: Callable[[Finding], Hashable], host_index: int = 0
+    ) -> None:
+        """`key_of`: what makes a finding the same incident. `host_index`: of whose supervisors; what another host's left open of an earlier
+        attempt is closed by that of host 0, which is always there."""
         self._layout = layout
         self._until = time.monotonic() + _WAIT_S
         self._left: dict[Hashable, _Left] = {}
         self._ended: dict[tuple[str, int | None], _Left] = {}
         for left in _find(layout):
+            is_own = left.record.get("host_index", 0) == host_index  # older ones are of one host
+            if not is_own and (host_index != 0 or left.record["attempt"] >= attempt):
+                continue
             key = key_of(left.finding)
             if left.record["ended"] is not None:
                 if left.record["attempt"] == attempt:

@@ -14,14 +14,17 @@ from paceline.supervise.ending import kill_attempt
 from paceline.supervise.eye import Eye
 from paceline.supervise.rank_process import HeldProcess
 from paceline.supervise.settings import Settings
+from paceline.supervise.station import Station
+from paceline.telemetry.pulse import pulse_path
 from paceline.telemetry.run_file import Attempt
 
 
 class InsideWatch:
     """One attempt of our worker, or of a loop with the SDK."""
 
-    def __init__(self, attempt: Attempt, settings: Settings) -> None:
-        self.eye = Eye(Path(attempt.pulses), attempt.attempt, attempt.world_size)
+    def __init__(self, attempt: Attempt, settings: Settings, station: Station) -> None:
+        self.eye = Eye(attempt, station)
+        self._proofs = _list_proofs(Path(attempt.pulses), station)
         self._liveness = Liveness(settings.limits)
         self._stragglers = Stragglers()
         self._has_begun = False
@@ -37,8 +40,8 @@ class InsideWatch:
         return None
 
     def kill(self) -> list[int]:
-        """Ends all ranks with everything they started; the pids that did not go."""
-        return kill_attempt(self.processes.values(), self.eye.pulses)
+        """Ends all ranks of this host with everything they started; the pids that did not go."""
+        return kill_attempt(self.processes.values(), self._proofs)
 
     def look(self) -> tuple[Sight, list[Finding]]:
         sight = self.eye.look()
@@ -51,3 +54,10 @@ class InsideWatch:
 
     def close(self) -> None:
         self.eye.close()
+
+
+def _list_proofs(pulses: Path, station: Station) -> tuple[str, ...]:
+    """What a process has in its memory that is ours to end: two launchers on one machine may share the directory."""
+    if station.ranks is None:
+        return (f"{pulses}/",)
+    return tuple(str(pulse_path(pulses, rank)) for rank in station.ranks)

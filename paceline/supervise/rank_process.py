@@ -1,6 +1,6 @@
 """A process of a run, held so that its number can never come to mean another one: looked at and signalled through descriptors.
 
-    process = open_process(4711, proof="/dev/shm/paceline-a1b2-1/")      # None: it has gone, or it is not ours
+    process = open_process(4711, "/dev/shm/paceline-a1b2-1/")      # None: it has gone, or it is not ours
     process.look()      -> ProcessSight(pid=4711, state="sleeping", cpu_s=12.5, memory_gib=0.4)
     process.signal(signal.SIGKILL)
 
@@ -116,14 +116,15 @@ class HeldProcess:
                 os.close(descriptor)
 
 
-def open_process(pid: int, proof: str) -> HeldProcess | None:
-    """The process, if it lives and has a file below `proof` mapped."""
+def open_process(pid: int, *proofs: str) -> HeldProcess | None:
+    """The process, if it lives and has a file mapped whose path begins with one of `proofs`."""
     try:
         process = HeldProcess(pid)
     except OSError:
         return None
     # Asked when the descriptors are open: what has this number from here on is what we hold.
-    if proof in process.read("maps"):
+    maps = process.read("maps")
+    if any(proof in maps for proof in proofs):
         return process
     process.close()
     return None

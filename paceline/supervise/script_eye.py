@@ -93,7 +93,7 @@ class ScriptEye:
             return []
         script = hold_descendants({self._runner.pid: self._runner}, list_children())
         try:
-            return kill_attempt(script.values(), None)
+            return kill_attempt(script.values())
         finally:
             for process in script.values():
                 process.close()

@@ -12,10 +12,11 @@ from __future__ import annotations
 
 import functools
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 
 from paceline.supervise.py_spy import read_stacks
 from paceline.supervise.rank_process import HeldProcess
@@ -39,21 +40,33 @@ class Stacks:
     """rank -> why there is no stack of it, or none in its file"""
     taken_s: float = 0.0
     """how long it took"""
+    far: Collection[int] = ()
+    """ranks of other hosts: their own supervisors write their files"""
 
     def write(self, directory: Path) -> None:
         """One file per rank; where there is no stack, it says why."""
         directory.mkdir(parents=True, exist_ok=True)
-        for rank, text in (self.texts | {rank: f"no stack: {why}\n" for rank, why in self.missing.items()}).items():
+        reasons = {rank: f"no stack: {why}\n" for rank, why in self.missing.items() if rank not in self.far}
+        for rank, text in (self.texts | reasons).items():
             try:
                 (directory / f"rank_{rank:05d}.txt").write_text(text, encoding="utf-8", errors="backslashreplace")
             except OSError as error:
                 self.missing.setdefault(rank, f"it was taken, and cannot be written: {error}")
 
 
-def take_stacks(layout: RunLayout, processes: Mapping[int, HeldProcess], world_size: int) -> Stacks:
-    """Of every rank whose process is given; the others are said to be missing."""
+def take_stacks(
+    layout: RunLayout,
+    processes: Mapping[int, HeldProcess],
+    world_size: int,
+    far: Mapping[int, str | None] = MappingProxyType({}),
+) -> Stacks:
+    """Of every rank whose process is given; the others are said to be missing. `far`: rank -> its host, of those that are on another."""
     began = time.monotonic()
-    stacks = Stacks(missing=dict.fromkeys(range(world_size), "no process of it is known on this host"))
+    stacks = Stacks(missing=dict.fromkeys(range(world_size), "no process of it is known on this host"), far=set(far))
+    stacks.missing |= {
+        rank: f"it is on {host or 'another host'}; of an incident the supervisor there adds its stack as stacks/rank_{rank:05d}.txt"
+        for rank, host in far.items()
+    }
     stacks.missing |= dict.fromkeys(processes, "")
     asked = {rank: _ask(layout.stacks(rank), process) for rank, process in processes.items()}
     for rank, text in _listen(layout, {rank: size for rank, size in asked.items() if isinstance(size, int)}).items():

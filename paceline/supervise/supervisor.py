@@ -1,10 +1,11 @@
 """Supervises one attempt: looks, records what is found, opens and closes incidents, and acts as the policy says.
 
-    supervisor = Supervisor(layout, attempt, settings)
+    supervisor = Supervisor(layout, run, attempt, settings)
     while supervisor.is_running: supervisor.poll(); supervisor.wait()
 
 Findings that are no emergency are events. A critical one is an incident, with the stacks of all ranks; it is acted upon only if it still
-holds some seconds later. Which one it is, the docket knows; who is told, and how often, the announcer.
+holds some seconds later. Which one it is, the docket knows; who is told, and how often, the announcer. Of several hosts each has one: it
+acts on what it can prove of its own ranks, and the one to which all pulses come on what it finds by comparing them.
 """
 
 from __future__ import annotations
@@ -16,13 +17,16 @@ from dataclasses import replace
 
 from paceline.diagnose.advice import fit_keys
 from paceline.diagnose.finding import Finding
+from paceline.diagnose.naming import name_host
 from paceline.diagnose.order import order_causes
 from paceline.diagnose.sight import Sight
 from paceline.diagnose.stacks import cluster_stacks, weigh_stacks
+from paceline.diagnose.unseen import OTHER_HOST
 from paceline.errors import UsageError
 from paceline.files import identify_file
 from paceline.launch.marked import describe_left
 from paceline.supervise.announcer import Announcer, Tell, said
+from paceline.supervise.contribution import Contribution
 from paceline.supervise.curves import Curves
 from paceline.supervise.docket import Docket
 from paceline.supervise.ending import close_books
@@ -30,6 +34,7 @@ from paceline.supervise.excuses import DEATHS, Excuses
 from paceline.supervise.incident import Incident
 from paceline.supervise.settings import Settings
 from paceline.supervise.stacks import take_stacks
+from paceline.supervise.station import Station, find_station
 from paceline.supervise.watching import build_watch
 from paceline.telemetry.layout import RunLayout
 from paceline.telemetry.policy_request import read_policy_request
@@ -48,9 +53,16 @@ class Supervisor:
     """One attempt, from its first pulse to its end."""
 
     def __init__(
-        self, layout: RunLayout, run: RunFile, attempt: Attempt, settings: Settings, tell: Tell | None = None
+        self,
+        layout: RunLayout,
+        run: RunFile,
+        attempt: Attempt,
+        settings: Settings,
+        tell: Tell | None = None,
+        station: Station | None = None,
     ) -> None:
-        """`tell` hears of every incident in another way than by the disk, which may be full."""
+        """`tell` hears of every incident in another way than by the disk, which may be full. `station`: where it stands; by the name of
+        this machine, if nobody says."""
         self.settings = settings
         self.is_running = True
         self.sight: Sight | None = None
@@ -61,12 +73,18 @@ class Supervisor:
         self._layout = layout
         self._recipe = run.recipe
         self._attempt = attempt
-        self.watch = build_watch(layout, run, attempt, settings)
-        self._curves = Curves(layout, attempt.attempt)
+        self._station = station or find_station(attempt)
+        self.watch = build_watch(layout, run, attempt, settings, self._station)
+        self._curves = Curves(layout, attempt.attempt) if self._station.is_leader else None
         is_ours = run.recipe not in (SDK_RECIPE, FOREIGN_RECIPE)
         self._excuses = Excuses(layout, attempt.attempt, is_ours=is_ours)
         self._announcer = Announcer(layout, attempt.attempt, tell)
-        self._docket = Docket(layout, attempt.attempt)
+        self._docket = Docket(layout, attempt.attempt, self._station.host_index)
+        self._far = {
+            rank: attempt.host_of(rank) for rank in range(attempt.world_size) if not self._station.is_here(rank)
+        }
+        """rank -> its host, of those that are not here"""
+        self._contribution = Contribution(layout, attempt.attempt, self._station) if self._far else None
         self._asked_run = time.monotonic()
         self._read_run: tuple[int, ...] | None = None
         """which run.json was read last"""
@@ -83,9 +101,9 @@ class Supervisor:
         self._is_calm = before is not None and _has_moved(before, self.sight)
         for incident in self._docket.take_acted(self.sight):
             self._kill(incident)
-        everything = [*map(self._excuses.explain, found), *self._curves.judge()]
+        everything = [*map(self._excuses.explain, found), *(self._curves.judge() if self._curves is not None else ())]
         told = [fit_keys(finding, self._recipe) for finding in everything if not self._is_excused(finding)]
-        self.findings = order_causes(told)
+        self.findings = order_causes([name_host(finding, self._attempt) for finding in told])
         critical = [finding for finding in self.findings if finding.severity == "critical"]
         for finding in self.findings:
             if finding.severity != "critical":
@@ -115,7 +133,8 @@ class Supervisor:
 
     def give_up(self, error: Exception) -> None:
         """Something went wrong here that nobody foresaw: the run says so, because somebody may count on us."""
-        why = f"{type(error).__name__}: {error}; see {self._layout.supervisor_log.relative_to(self._layout.root)}"
+        log = self._layout.supervisor_log_of(self._station.host_index).relative_to(self._layout.root)
+        why = f"{type(error).__name__}: {error}; see {log}"
         self._announcer.write_event("warning", what="the supervisor of this attempt failed", why=why)
 
     def _is_excused(self, finding: Finding) -> bool:
@@ -140,9 +159,13 @@ class Supervisor:
 
     def _take_stacks(self, incident: Incident) -> None:
         with said("stacks cannot be taken, or written"):
-            stacks = take_stacks(self._layout, self.watch.processes, self._attempt.world_size)
+            stacks = take_stacks(self._layout, self.watch.processes, self._attempt.world_size, self._far)
             clusters = cluster_stacks(stacks.texts)
-            incident.add_stacks(weigh_stacks(incident.finding, clusters), stacks, clusters)
+            finding = incident.finding
+            if not self._far or finding.rank in self.watch.processes:
+                # Else nobody of those whose stacks are here is accused, and the odd one among some is not the odd one among all.
+                finding = weigh_stacks(finding, clusters)
+            incident.add_stacks(finding, stacks, clusters)
 
     def _go_on(self, incident: Incident, finding: Finding) -> None:
         """It still holds: the policy acts, when its stacks are there."""
@@ -159,6 +182,8 @@ class Supervisor:
     def _is_to_act(self, incident: Incident, finding: Finding) -> bool:
         if incident.action != "none" or self.settings.policy == "note" or finding.kind == "disk_full":
             return False  # who has no room left ends by itself
+        if finding.cause == OTHER_HOST and not self._station.is_leader:
+            return False  # its own ranks only wait: who sees the others, acts
         # Not yet: a launcher ends the others by itself when one has died, and knows more about how; who is stopped may be let go again;
         # and who is noticed early may go on.
         return self._over_s(incident, finding) >= self.settings.stall_floor_s
@@ -183,7 +208,7 @@ class Supervisor:
         self._announcer.write(incident)
         owners = [seen for seen in incident.sight.ranks if seen.process and seen.process.pid == self._attempt.owner_pid]
         with said("the end of the attempt cannot be written"), contextlib.suppress(UsageError):
-            if owners:  # nobody is left who could say how it ended
+            if owners and self._station.is_leader:  # nobody is left who could say how it ended
                 close_books(self._layout, self._attempt.attempt, describe(incident), incident.finding.step)
 
     def _ask(self, incident: Incident) -> None:
@@ -202,6 +227,9 @@ class Supervisor:
         if time.monotonic() - self._asked_run < _RUN_EVERY_S:
             return
         self._asked_run = time.monotonic()
+        if self._contribution is not None:
+            with said("stacks cannot be added to an incident of another host"):
+                self._contribution.look(self.watch.processes)
         wished = read_policy_request(self._layout.policy_requests, self._attempt.attempt)
         policy = wished or self._configured.policy
         if policy != self.settings.policy:
@@ -224,6 +252,9 @@ def describe(incident: Incident) -> str:
 
 
 def _has_moved(before: Sight, now: Sight) -> bool:
-    """Every rank, and there is none without a pulse."""
+    """Every rank of this host, and there is none without a pulse; from others pulses come when they come."""
     pairs = zip(before.ranks, now.ranks, strict=False)
-    return all(after.pulse is not None and after.pulse is not earlier.pulse for earlier, after in pairs)
+    return all(
+        (after.pulse is not None and after.pulse is not earlier.pulse) or after.hearsay is not None
+        for earlier, after in pairs
+    )

@@ -1,6 +1,7 @@
 """Whose turn it is to supervise a run: the lock says it, and a launcher that brings a supervisor of its own is given the time to.
 
 turn = Turn(layout)
+turn.enter(attempt)
 turn.take(run, attempt)         # True: from here on nobody else will supervise it
 turn.describe(run, attempt)     -> ["attempt 1 is supervised by another process: this one shows"]
 """
@@ -11,6 +12,7 @@ import time
 
 from paceline.files import Lock, is_locked
 from paceline.supervise.settings import load_enabled
+from paceline.supervise.station import Station, find_station
 from paceline.telemetry.layout import RunLayout
 from paceline.telemetry.run_file import SDK_RECIPE, Attempt, RunFile
 
@@ -24,6 +26,7 @@ class Turn:
     def __init__(self, layout: RunLayout) -> None:
         self._layout = layout
         self._lock = Lock(layout.supervisor_lock)
+        self._station = Station()
         self._missing_since: float | None = None
         """since when nobody has been seen to supervise it"""
         self._refusal = ""
@@ -31,10 +34,20 @@ class Turn:
 
     @property
     def is_taken(self) -> bool | None:
-        """Whether somebody supervises the run at this moment; None: it cannot be seen, as the lock must not be touched."""
-        return is_locked(self._layout.supervisor_lock) if self._layout.supervisor_lock.exists() else False
+        """Whether somebody supervises the run on this host at this moment; None: it cannot be seen, as the lock must not be touched."""
+        return is_locked(self._lock.path) if self._lock.path.exists() else False
+
+    def enter(self, attempt: Attempt) -> None:
+        """Of each host's ranks there is one supervisor; who stands on none of its hosts sees that of the first one, and is none."""
+        self._station, self._refusal = find_station(attempt), ""
+        if self._lock.path != self._layout.supervisor_lock_of(self._station.host_index):
+            self._lock.release()
+            self._lock = Lock(self._layout.supervisor_lock_of(self._station.host_index))
 
     def take(self, run: RunFile, attempt: Attempt) -> bool:
+        if not self._station.has_ranks:
+            self._refusal = "none of its ranks is on this host"
+            return False
         if self._has_supervisor(run, attempt) and not self._is_overdue():
             return False
         try:

@@ -23,13 +23,17 @@ def render_table(glance: Mapping[str, Any], height: int | None = None) -> Group:
         for finding in glance["findings"]
     ]
     table = Table(title=None, box=None, pad_edge=False, header_style="bold")
-    for name in ("rank", "step", "phase", "for", "steps/s", "wait", "memory", "GPU", "process"):
-        justify: Any = "left" if name in ("phase", "process") else "right"
+    has_hosts = len({rank["host"] for rank in glance["ranks"]}) > 1
+    hosts = ("host",) if has_hosts else ()
+    for name in ("rank", *hosts, "step", "phase", "for", "steps/s", "wait", "memory", "GPU", "process"):
+        justify: Any = "left" if name in ("host", "phase", "process") else "right"
         table.add_column(name, justify=justify, min_width=_WIDTHS.get(name))
     room = max(4, height - 4 - 3 * len(findings)) if height is not None else None
     shown = _choose(glance, room)
     for rank in shown:
-        table.add_row(*_cells(rank), style=None if rank["state"] != "stopped" else "red")
+        number, *cells = _cells(rank)
+        host = [str(rank["host"])] if has_hosts else []
+        table.add_row(number, *host, *cells, style=None if rank["state"] != "stopped" else "red")
     left = len(glance["ranks"]) - len(shown)
     others = "1 more rank, not" if left == 1 else f"{left} more ranks, none of them"
     more = [Text(f"and {others} behind these", style="dim")] if left else []

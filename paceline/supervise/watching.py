@@ -11,6 +11,7 @@ from paceline.supervise.inside import InsideWatch
 from paceline.supervise.outside import OutsideWatch
 from paceline.supervise.rank_process import HeldProcess
 from paceline.supervise.settings import Settings
+from paceline.supervise.station import Station, find_station
 from paceline.telemetry.layout import RunLayout
 from paceline.telemetry.run_file import FOREIGN_RECIPE, Attempt, RunFile
 
@@ -45,7 +46,10 @@ class Watch(Protocol):
     def close(self) -> None: ...
 
 
-def build_watch(layout: RunLayout, run: RunFile, attempt: Attempt, settings: Settings) -> Watch:
+def build_watch(
+    layout: RunLayout, run: RunFile, attempt: Attempt, settings: Settings, station: Station | None = None
+) -> Watch:
+    """`station`: where the watcher stands; by the name of this machine, if nobody says."""
     if run.recipe == FOREIGN_RECIPE:
         return OutsideWatch(layout, attempt, settings)
-    return InsideWatch(attempt, settings)
+    return InsideWatch(attempt, settings, station or find_station(attempt))

@@ -4,7 +4,8 @@ run.json  config.yaml  origins.json  env.json  metrics.csv  validation.csv  even
 heartbeat/rank_00000.jsonl  logs/rank_00000.log  logs/launcher.log  ledger/rank_00000.jsonl  memory/rank_00000.json  tensorboard/
 checkpoints/step_00001000/  checkpoints/latest  report.html  report.md
 timing/rank_00000.csv  profile/attempt_1/rank_00000.csv  profile/attempt_1/rank_00000.trace.json.gz
-incidents/0001-stall-rank3/  logs/stacks_rank_00000.txt  logs/supervisor.log
+incidents/0001-stall-rank3/  logs/stacks_rank_00000.txt  logs/supervisor.log  logs/supervisor_1.log
+env_1.json  logs/launcher_1.log   (of each host but the leader's)
 """
 
 from __future__ import annotations
@@ -62,9 +63,16 @@ class RunLayout:
     def launcher_log(self) -> Path:
         return self.root / "logs" / "launcher.log"
 
+    def member_log(self, index: int) -> Path:
+        """What the agent of another host than the leader's printed."""
+        return self.root / "logs" / f"launcher_{index}.log"
+
+    def member_environment(self, index: int) -> Path:
+        return self.root / f"env_{index}.json"
+
     @property
     def supervisor_log(self) -> Path:
-        return self.root / "logs" / "supervisor.log"
+        return self.supervisor_log_of(0)
 
     @property
     def incidents(self) -> Path:
@@ -95,8 +103,13 @@ class RunLayout:
 
     @property
     def supervisor_lock(self) -> Path:
-        """Held by whoever supervises the run: it needs one."""
-        return self.root / ".supervisor.lock"
+        """Held by whoever supervises the run: it needs one on each host."""
+        return self.supervisor_lock_of(0)
+
+    @property
+    def rendezvous(self) -> Path:
+        """There while several hosts train together: by it they know that they see the same directory."""
+        return self.root / ".rendezvous"
 
     @property
     def stop_request(self) -> Path:
@@ -106,6 +119,12 @@ class RunLayout:
     def policy_requests(self) -> Path:
         """One file per watcher that wishes for another policy."""
         return self.root / "policy_requests"
+
+    def supervisor_lock_of(self, host_index: int) -> Path:
+        return self.root / (".supervisor.lock" if host_index == 0 else f".supervisor_{host_index}.lock")
+
+    def supervisor_log_of(self, host_index: int) -> Path:
+        return self.root / "logs" / ("supervisor.log" if host_index == 0 else f"supervisor_{host_index}.log")
 
     def log(self, rank: int) -> Path:
         return self.root / "logs" / f"rank_{rank:05d}.log"

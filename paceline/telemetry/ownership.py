@@ -25,7 +25,8 @@ def check_foreign(layout: RunLayout, do: str) -> None:
     """Refuses a directory with things in it that no run put there (our locks and a torn first write do not count)."""
     if layout.run.exists():
         return
-    ours = {layout.owner_lock.name, layout.workers_lock.name, layout.attempt_lock.name}
+    locks = (layout.owner_lock, layout.workers_lock, layout.attempt_lock)
+    ours = {path.name for path in (*locks, layout.rendezvous)}
     others = sorted(
         entry.name
         for entry in os.scandir(layout.root)

@@ -5,6 +5,10 @@ on a full file system would kill the rank with SIGBUS) and guarded by a sequence
 
     PulseWriter(directory, rank=0, attempt=1).beat(step=12, phase="forward")
     read_pulse(directory, rank=0)   ->   Pulse(rank=0, pid=4711, attempt=1, step=12, phase='forward', since=..., ...)
+
+Of a run on several hosts the record itself is sent on, and kept on the host that compares all ranks:
+
+    store_remote_pulse(leaders_directory, rank=2, data=raw_pulse(directory, rank=2))
 """
 
 from __future__ import annotations
@@ -69,6 +73,8 @@ _RECENT_WORD = _SPENT_WORD + _MOST_PHASES
 _OWN_WORD = _RECENT_WORD + _RECENT
 _COUNTS = slice(_ENQUEUED_WORD * 8, _WAITS_WORD * 8)  # collectives: they change without a new sequence number
 _SIZE = 4096
+_WHOLE = _BODY_START + _BODY.size
+_ELSEWHERE = "elsewhere"
 _READS = 50
 _LEAST_MS = 1e-6
 _BACKWARD = OWN_PHASES.index("backward")
@@ -142,15 +148,21 @@ def find_pulse_directories() -> list[Path]:
     return sorted(path for path in found if _NAME.fullmatch(path.name) and path.is_dir() and not path.is_symlink())
 
 
-def _path(directory: Path, rank: int) -> Path:
+def pulse_path(directory: Path, rank: int) -> Path:
+    """Its file; a process that has it mapped into its memory is that rank's, or was forked by it."""
     return directory / f"rank_{rank:05d}"
+
+
+def remote_pulses(directory: Path) -> Path:
+    """Where the pulses lie that came from other hosts; beside this host's own, and removed with them."""
+    return directory / _ELSEWHERE
 
 
 class PulseWriter:
     """The writing side, one per rank; only its own thread may call `beat`."""
 
     def __init__(self, directory: Path, rank: int, attempt: int) -> None:
-        descriptor = os.open(_path(directory, rank), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        descriptor = os.open(pulse_path(directory, rank), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             os.posix_fallocate(descriptor, 0, _SIZE)
             self._map = mmap.mmap(descriptor, _SIZE)
@@ -256,7 +268,7 @@ class PulseReader:
 
     def __init__(self, directory: Path, rank: int) -> None:
         """OSError if there is no such file."""
-        self._descriptor = os.open(_path(directory, rank), os.O_RDONLY | os.O_CLOEXEC)
+        self._descriptor = os.open(pulse_path(directory, rank), os.O_RDONLY | os.O_CLOEXEC)
         self._sequence = b""
         self._counts = b""
         self._last: Pulse | None = None
@@ -265,8 +277,8 @@ class PulseReader:
         """The last pulse, the same object as long as the rank has written no other; None if there is none whole: a writer killed
         inside a write leaves an odd sequence."""
         for _ in range(_READS):
-            data = os.pread(self._descriptor, _BODY_START + _BODY.size, 0)
-            if len(data) < _BODY_START + _BODY.size:
+            data = os.pread(self._descriptor, _WHOLE, 0)
+            if len(data) < _WHOLE:
                 return None
             sequence = data[_HEAD.size : _BODY_START]
             if sequence == self._sequence and data[_COUNTS] == self._counts:
@@ -283,8 +295,67 @@ class PulseReader:
             time.sleep(0.0002)
         return None
 
+    def read_raw(self) -> bytes:
+        """The last record as it is, for somebody who sends it on; empty if there is none whole."""
+        for _ in range(_READS):
+            data = os.pread(self._descriptor, _WHOLE, 0)
+            sequence = data[_HEAD.size : _BODY_START]
+            if len(data) < _WHOLE:
+                return b""
+            if sequence[0] % 2 == 0 and sequence == os.pread(self._descriptor, _SEQUENCE.size, _HEAD.size):
+                return data
+            time.sleep(0.0002)
+        return b""
+
+    @property
+    def stored(self) -> int:
+        """Of a pulse from another host: changes whenever one has come, be it the same as before."""
+        return os.fstat(self._descriptor).st_mtime_ns
+
     def close(self) -> None:
         os.close(self._descriptor)
+
+
+def raw_pulse(directory: Path, rank: int) -> bytes:
+    """The record of a rank of this host, to be sent to another one; empty if there is none, or none whole at this moment."""
+    try:
+        reader = PulseReader(directory, rank)
+    except OSError:
+        return b""
+    try:
+        return reader.read_raw()
+    finally:
+        reader.close()
+
+
+def store_remote_pulse(directory: Path, rank: int, data: bytes) -> bool:
+    """Keeps a record that came from another host below this host's pulses, where a `PulseReader` of `remote_pulses(directory)` finds it.
+    One writer per rank. False: it is no whole pulse of this rank, or there is no room for it; what was there before stays.
+
+    It is written in place and under its sequence number, like a rank's own: readers keep their file open, and never see half of one.
+    """
+    if len(data) != _WHOLE or data[_HEAD.size] % 2 or _HEAD.unpack_from(data)[:2] != (_MAGIC, _VERSION):
+        return False
+    if _HEAD.unpack_from(data)[3] != rank:
+        return False
+    try:
+        remote_pulses(directory).mkdir(mode=0o700, exist_ok=True)
+        path = pulse_path(remote_pulses(directory), rank)
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError:
+        return False
+    try:
+        os.posix_fallocate(descriptor, 0, _SIZE)  # no room is found out before anything is changed
+        (before,) = _SEQUENCE.unpack(os.pread(descriptor, _SEQUENCE.size, _HEAD.size))
+        os.pwrite(descriptor, _SEQUENCE.pack(before | 1), _HEAD.size)
+        os.pwrite(descriptor, data[: _HEAD.size], 0)
+        os.pwrite(descriptor, data[_BODY_START:], _BODY_START)
+        os.pwrite(descriptor, data[_HEAD.size : _BODY_START], _HEAD.size)
+        return True
+    except OSError:
+        return False
+    finally:
+        os.close(descriptor)
 
 
 def _pulse(pid: int, rank: int, attempt: int, data: bytes) -> Pulse:

@@ -32,10 +32,28 @@ _KINDS: dict[str, type | tuple[type, ...]] = {
     "float": (int, float),
     "float | None": (int, float, NoneType),
     "list[str]": list,
+    "list[AttemptHost]": list,
     "dict[str, Any]": dict,
     "dict[str, Any] | None": (dict, NoneType),
 }
 """annotation of a field -> what a JSON file holds there"""
+
+
+@dataclass
+class AttemptHost:
+    """One host of an attempt that runs on several."""
+
+    index: int
+    """0: the host that owns the run"""
+    host: str
+    """its name, as people know it"""
+    address: str
+    first_rank: int
+    num_ranks: int
+
+    @property
+    def ranks(self) -> range:
+        return range(self.first_rank, self.first_rank + self.num_ranks)
 
 
 @dataclass
@@ -61,6 +79,17 @@ class Attempt:
     """what only the ranks of this attempt have in common, where they find each other through this file (the SDK)"""
     log_bytes: dict[str, Any] = field(default_factory=dict)
     """the size of each log when it began: what comes after is this attempt's"""
+    hosts: list[AttemptHost] = field(default_factory=list)
+    """which ranks are where; empty: all of them on the host that owns the run, or under a launcher that is not ours"""
+
+    @property
+    def has_several_hosts(self) -> bool:
+        """By their names: two launchers on one machine are one host for everybody who looks at processes."""
+        return len({each.host for each in self.hosts}) > 1
+
+    def host_of(self, rank: int) -> str | None:
+        """None: nobody has written it down."""
+        return next((each.host for each in self.hosts if rank in each.ranks), None)
 
 
 @dataclass
@@ -112,10 +141,16 @@ def load_run_file(root: Path) -> RunFile | None:
             "install the newer version",
         )
     try:
-        attempts = [Attempt(**known_fields(Attempt, attempt)) for attempt in content["attempts"]]
+        attempts = [_load_attempt(attempt) for attempt in content["attempts"]]
         return RunFile(**known_fields(RunFile, content) | {"attempts": attempts})
     except (KeyError, TypeError, AttributeError) as error:
         raise damaged from error
+
+
+def _load_attempt(content: dict[str, Any]) -> Attempt:
+    known = known_fields(Attempt, content)
+    hosts = [AttemptHost(**known_fields(AttemptHost, host)) for host in known.get("hosts", ())]
+    return Attempt(**known | {"hosts": hosts})
 
 
 def known_fields(kind: type, content: dict[str, Any]) -> dict[str, Any]:

@@ -12,8 +12,9 @@ from pathlib import Path
 
 from paceline.files import read_json, write_json
 
-EXIT_CODES = {"ctrl_c": 130, "sigterm": 130, "stop_command": 0, "max_hours": 0, "halted": 5}
-"""Everything that can ask a run to stop, and the exit code that follows when it has."""
+EXIT_CODES = {"ctrl_c": 130, "sigterm": 130, "stop_command": 0, "max_hours": 0, "halted": 5, "resize": 0}
+"""Everything that can ask a run to stop, and the exit code that follows when it has. After `resize`, because a host came or leaves, the
+same command begins another attempt."""
 
 
 @dataclass(frozen=True)

@@ -89,7 +89,9 @@ class Session:
 
     def _run(self, job: Job, ranks: Ranks, place: Place, idle: list[tuple[str, str]]) -> Ending:
         workers_lock = Lock(place.layout.workers_lock)
-        workers_lock.acquire(shared=True)
+        # Not the ranks of another host than the leader's: a host that lost its power may hold a lock of a network file system for long.
+        if self._arguments.attempt is None or os.environ.get("GROUP_RANK", "0") == "0":
+            workers_lock.acquire(shared=True)
         run = load_run_file(place.layout.root)
         assert run is not None
         watch = StopWatch(place.layout, place.attempt, job.config.stop.max_hours, run.attempts[-1].spent_s)
@@ -117,7 +119,9 @@ class Session:
 
     def _train(self, job: Job, context: Context) -> Ending:
         workload = job.recipe.build(job.config)
-        job.check(Facts(context.ranks.world_size, torch.cuda.device_count(), len(workload.train_set())))
+        local_ranks = int(os.environ.get("LOCAL_WORLD_SIZE") or context.ranks.world_size)
+        facts = Facts(context.ranks.world_size, torch.cuda.device_count(), len(workload.train_set()), local_ranks)
+        job.check(facts)
         trainer = build_trainer(context, workload)
         try:
             return trainer.run()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -12,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from paceline.cli.main import run_command
-from paceline.telemetry.pulse import create_pulse_directory, remove_pulse_directory
+from paceline.telemetry.pulse import PulseWriter, create_pulse_directory, remove_pulse_directory
+from paceline.telemetry.run_file import AttemptHost
 from tests.diagnose.directories import failure, write_run
 
 HERE = Path(__file__).parents[2]
@@ -95,6 +97,51 @@ def test_a_copy_of_a_run_in_words(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert "nobody runs" not in text
     assert "start it again" not in text
     assert "do: ask on another-host" in text
+
+
+def test_of_several_hosts_each_rank_is_named_with_its_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    hosts = [AttemptHost(0, "a", "10.0.0.1", 0, 1), AttemptHost(1, "b", "10.0.0.2", 1, 1)]
+    log = "[rank1]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 158.00 MiB.\n"
+    events = [failure("DesyncError", "parameters are no longer identical on all ranks at step 40: rank 1 differs")]
+    write_run(tmp_path, "failed", "x", events=events, logs={"rank_00001.log": log}, hosts=hosts)
+    assert run_command(["diagnose", str(tmp_path)]) == 0
+    text = capsys.readouterr().out
+    assert "attempt 1, 2 ranks (rank 0 on a; rank 1 on b)\n" in text
+    assert "rank 1 on b" in text.partition("1. out_of_memory")[2]
+
+
+@pytest.mark.parametrize("where", ["elsewhere", "at its second host"])
+def test_from_another_host_than_its_owners_nobody_is_dead_and_nothing_abandoned(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], where: str
+) -> None:
+    pulses = create_pulse_directory("d1a9" + os.urandom(4).hex(), 1)
+    here = socket.gethostname() if where != "elsewhere" else "b"
+    hosts = [AttemptHost(0, "a", "10.0.0.1", 0, 1), AttemptHost(1, here, "10.0.0.2", 1, 1)]
+    gone = subprocess.run([sys.executable, "-c", "import os; print(os.getpid())"], capture_output=True, check=True)
+    words = [sys.executable, "-c", RANK, str(pulses), "1", "backward"]
+    rank = subprocess.Popen(words, stdout=subprocess.PIPE, env=os.environ | {"PYTHONPATH": str(HERE)})
+    try:
+        assert rank.stdout is not None
+        assert rank.stdout.readline() == b"ready\n"
+        writer = PulseWriter(pulses, 0, 1)  # the other host's rank, and its pid is nobody's here
+        writer.beat(7, "backward")
+        writer.close()
+        held = pulses / "rank_00000"
+        held.write_bytes(
+            held.read_bytes().replace(os.getpid().to_bytes(4, "little"), int(gone.stdout).to_bytes(4, "little"), 1)
+        )
+        layout = write_run(tmp_path, "running", pulses=str(pulses), hosts=hosts)
+        layout.owner_lock.touch()  # held on another host, where that cannot be seen from here
+        assert run_command(["diagnose", str(tmp_path)]) == 0
+        text = capsys.readouterr().out
+    finally:
+        rank.kill()
+        rank.communicate()
+        remove_pulse_directory(pulses)
+    assert "dead" not in text
+    assert "nobody runs" not in text
+    assert "has gone" not in text
+    assert "do: ask on a: paceline diagnose" in text
 
 
 def test_bad_input_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -79,7 +79,7 @@ def agent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch
     monkeypatch.setenv("MODE", "finish")
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
 
-    def command(nproc: int, arguments: Sequence[str], *, rendezvous_id: str, scratch: Path) -> list[str]:
+    def command(nproc: int, arguments: Sequence[str], *, rendezvous_id: str, scratch: Path, group: None) -> list[str]:
         assert nproc == 2
         return [sys.executable, str(script), os.environ["MODE"], *arguments]
 
@@ -314,6 +314,39 @@ def test_dry_run_prints_a_command_and_touches_nothing(tmp_path: Path, capfd: pyt
     assert words[-2:] == ["--out", str(root)]
     assert words[words.index("--nproc-per-node") + 1] == "2"
     assert not any(word.startswith("launch.") for word in words)
+
+
+def test_dry_run_with_several_hosts_prints_a_line_for_each_role(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    root = tmp_path / "run"
+    assert train(root, "--dry-run", "--nnodes", "1:3", "--rdzv", "127.0.0.1:29500") == 0
+    lines = capfd.readouterr().out.splitlines()
+    assert "hosts         1:3, meeting at 127.0.0.1:29500; this one is 127.0.0.1 (lo)" in lines
+    roles = [lines[index + 1] for index, line in enumerate(lines) if line.startswith("command of the ")]
+    assert [shlex.split(line)[shlex.split(line).index("--node-rank") + 1] for line in roles] == ["0", "1", "2"]
+    assert all("GLOO_SOCKET_IFNAME=lo" in line and "--rdzv-backend static" in line for line in roles)
+    assert not root.exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "what"),
+    [
+        (["--nnodes", "2"], "launch.nnodes=2 needs a place where the hosts meet"),
+        (["--rdzv", "a:1"], 'launch.rdzv="a:1" has no effect with launch.nnodes=1'),
+        (["--nnodes", "2", "--rdzv", "nowhere"], "'nowhere' is not HOST:PORT"),
+        (["--nnodes", "3:2", "--rdzv", "127.0.0.1:29500"], "at least 3 hosts and at most 2"),
+        (["--nnodes", "two", "--rdzv", "127.0.0.1:29500"], "launch.nnodes"),
+        (["--nnodes", "2", "--rdzv", "no-such-host.invalid:29500"], "no-such-host.invalid"),
+        (["--nnodes", "2", "--rdzv", "127.0.0.1:29500", "launch.interface=eht7"], "eht7"),
+    ],
+)
+def test_hosts_that_cannot_be_are_refused_before_anything_begins(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], words: list[str], what: str
+) -> None:
+    assert train(tmp_path / "run", *words) == 2
+    assert what in capfd.readouterr().err
+    assert not (tmp_path / "run").exists()
 
 
 @pytest.fixture

@@ -63,7 +63,7 @@ def stuck_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))
     attempts = [""]
 
-    def command(nproc: int, arguments: Sequence[str], *, rendezvous_id: str, scratch: Path) -> list[str]:
+    def command(nproc: int, arguments: Sequence[str], *, rendezvous_id: str, scratch: Path, group: None) -> list[str]:
         return [sys.executable, str(script), attempts[0] or "-", arguments[2], arguments[4]]
 
     monkeypatch.setattr("paceline.cli.attempts.agent_command", command)

@@ -10,7 +10,7 @@ from typing import Any
 from paceline.telemetry.events import EventLog
 from paceline.telemetry.heartbeat import BeatWriter
 from paceline.telemetry.layout import RunLayout
-from paceline.telemetry.run_file import Attempt, RunFile
+from paceline.telemetry.run_file import Attempt, AttemptHost, RunFile
 from paceline.telemetry.tables import METRICS_COLUMNS, TIMING_COLUMNS, Table
 
 
@@ -27,12 +27,14 @@ def write_run(
     events: Sequence[tuple[str, Mapping[str, Any]]] = (),
     beats: Mapping[int, Sequence[Mapping[str, Any]]] | None = None,
     logs: Mapping[str, str] | None = None,
+    hosts: Sequence[AttemptHost] = (),
 ) -> RunLayout:
     layout = RunLayout(root)
     for name in ("heartbeat", "logs", "timing"):
         (root / name).mkdir(parents=True, exist_ok=True)
     run = RunFile("0123456789ab", recipe, "", "0", time.time(), {}, state, reason)
     run.attempts.append(Attempt(1, world_size, 4711, time.time(), pulses, ["paceline", "train"], state, reason, 120))
+    run.attempts[0].hosts = list(hosts)
     run.save(layout)
     _write_table(Table(layout.metrics, METRICS_COLUMNS), metrics)
     for rank, rows in (timing or {}).items():

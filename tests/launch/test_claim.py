@@ -10,13 +10,13 @@ import pytest
 
 from paceline.errors import OccupiedError, StorageError, UsageError
 from paceline.files import Lock, read_records
-from paceline.launch.claim import AlreadyFinished, Claim, claim_run
+from paceline.launch.claim import AlreadyFinished, Claim, Reservation, claim_run, find_finished, reserve_run
 from paceline.launch.description import RunDescription
 from paceline.launch.origin import Origin
 from paceline.telemetry import ownership
 from paceline.telemetry.layout import RunLayout
 from paceline.telemetry.ownership import OWNER_KILLED
-from paceline.telemetry.run_file import load_run_file
+from paceline.telemetry.run_file import AttemptHost, load_run_file
 from paceline.telemetry.stop_request import write_stop_request
 
 CONFIG = "recipe: toy\nlaunch:\n  nproc: 1\ntrain:\n  epochs: 2\n"
@@ -190,6 +190,33 @@ def test_an_attempt_knows_which_part_of_a_log_is_its_own(tmp_path: Path) -> None
     assert run is not None
     assert [attempt.log_bytes for attempt in run.attempts] == [{}, {"launcher.log": 6}]
     second.release()
+
+
+def test_a_run_is_held_before_its_size_is_known(tmp_path: Path) -> None:
+    held = reserve_run(tmp_path, describe())
+    assert isinstance(held, Reservation)
+    assert load_run_file(tmp_path) is None, "no attempt has begun"
+    with pytest.raises(OccupiedError, match="still running"):
+        claim_run(tmp_path, describe(), 2)
+    hosts = [AttemptHost(0, "a", "10.9.0.1", 0, 2), AttemptHost(1, "b", "10.9.0.2", 2, 1)]
+    first = held.begin(3, hosts)
+    assert first.run.attempts[0].world_size == 3
+    first.finish("stopped", "resize", 7, 0)
+    second = first.begin_again(describe(), hosts[:1])
+    assert [(attempt.world_size, len(attempt.hosts)) for attempt in second.run.attempts] == [(3, 2), (2, 1)]
+    assert load_run_file(tmp_path) == second.run
+    second.finish("finished", "length", 9, 0)
+    assert find_finished(tmp_path, describe()) is not None, "whoever holds it"
+    assert find_finished(tmp_path, describe("bb")) is None
+    held.release()
+    assert isinstance(reserve_run(tmp_path, describe()), AlreadyFinished)
+
+
+def test_a_run_that_was_held_in_vain_is_free_again(tmp_path: Path) -> None:
+    held = reserve_run(tmp_path, describe())
+    assert isinstance(held, Reservation)
+    held.release()
+    claim(tmp_path).release()
 
 
 def test_the_next_attempt_of_the_same_owner(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import subprocess
@@ -8,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from paceline.launch.command import agent_command, claimed_arguments, free_arguments, shell_line
+from paceline.launch.command import Group, agent_command, claimed_arguments, free_arguments, shell_line
 
 PRINTER = """
 import json, os, sys
@@ -23,6 +24,16 @@ def test_the_port_is_never_fixed() -> None:
     assert command[command.index("--rdzv-endpoint") + 1] == "127.0.0.1:0"
     assert "--master-port" not in command
     assert command[-3:] == ["-m", "paceline.worker", "a"]
+
+
+def test_one_of_several_hosts_knows_its_place_beforehand() -> None:
+    command = agent_command(4, ["a"], rendezvous_id="x", group=Group(3, 2, "10.9.0.1", 4711))
+    given = dict(itertools.pairwise(command))
+    assert (given["--nnodes"], given["--node-rank"], given["--nproc-per-node"]) == ("3", "2", "4")
+    assert (given["--rdzv-backend"], given["--master-addr"], given["--master-port"]) == ("static", "10.9.0.1", "4711")
+    assert given["--max-restarts"] == "0", "what comes after a failure is decided above"
+    assert "--rdzv-endpoint" not in command
+    assert "[fd00::1]" in agent_command(1, [], group=Group(2, 0, "fd00::1", 4711))
 
 
 def test_what_the_worker_is_told() -> None:

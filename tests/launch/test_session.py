@@ -17,8 +17,10 @@ from rich.console import Console
 from paceline.errors import PacelineError, PreflightError
 from paceline.launch import marked
 from paceline.launch import session as sessions
+from paceline.launch.hosts.message import Report
+from paceline.launch.hosts.parts import Lost, Parts
 from paceline.launch.progress import Progress
-from paceline.launch.session import Session, Supervision
+from paceline.launch.session import Peers, Session, Supervision
 from paceline.launch.signals import OperatorSignals
 from paceline.launch.verdict import Verdict
 from tests.launch.test_claim import claim
@@ -60,13 +62,14 @@ def run_session(
     signals: OperatorSignals,
     examine: Callable[[], PacelineError | None] | None = None,
     supervise: Callable[[], Supervision] | None = None,
+    peers: Peers | None = None,
 ) -> tuple[Verdict, str, list[int]]:
     claimed = claim(root)
     source = str(Path(__file__).parents[2])
     environment = os.environ | {"TORCHELASTIC_RUN_ID": f"test-{root}", "PYTHONPATH": source}
     command = [sys.executable, "-c", WORKER, mode, str(root), str(claimed.pulses)]
     output = io.StringIO()
-    session = Session(claimed, command, environment, f"test-{root}", signals, examine=examine, supervise=supervise)
+    session = Session(claimed, command, environment, f"test-{root}", signals, None, examine, supervise, peers)
     with Progress(claimed.layout, 1, Console(file=output, width=120), claimed.pulses) as progress:
         verdict = session.follow(progress)
     claimed.finish(verdict.state, verdict.reason, verdict.step, verdict.exit_code)
@@ -176,7 +179,7 @@ def test_a_rank_that_cannot_be_killed_is_named_and_not_waited_for(
 
     monkeypatch.setattr(psutil.Process, "kill", kill_others)
     monkeypatch.setattr(marked, "_GONE_S", 0.5)
-    monkeypatch.setattr(sessions, "_ENDING_S", 0.2)
+    monkeypatch.setattr(sessions, "ENDING_S", 0.2)
     with OperatorSignals() as signals:
         verdict, output, (agent, rank) = run_session(tmp_path, mode, signals, supervise=wait_for_the_child)
     try:
@@ -186,3 +189,69 @@ def test_a_rank_that_cannot_be_killed_is_named_and_not_waited_for(
         assert not is_alive(agent)
     finally:
         os.kill(rank, signal.SIGKILL)
+
+
+class Others:
+    """Other hosts, to whom something happens after some looks at them."""
+
+    def __init__(self, parts: Parts, *, is_over: bool = False, wants_resize: str = "") -> None:
+        self._parts = parts
+        self._happens = (is_over, wants_resize)
+        self._looks = 0
+        self.finished: list[tuple[bool, bool]] = []
+
+    @property
+    def is_over(self) -> bool:
+        return self._looks > 5 and self._happens[0]
+
+    @property
+    def wants_resize(self) -> str:
+        return self._happens[1] if self._looks > 5 else ""
+
+    def poll(self) -> None:
+        self._looks += 1
+
+    def finish(self, why: str, *, is_well: bool, is_hasty: bool = False) -> Parts:
+        self.finished.append((is_well, is_hasty))
+        return self._parts
+
+
+@pytest.mark.timeout(60)
+def test_a_lost_host_ends_our_ranks_and_is_the_reason(tmp_path: Path) -> None:
+    others = Others(Parts(lost=[Lost(1, "host b with rank 1", "it closed the connection")]), is_over=True)
+    with OperatorSignals() as signals:
+        verdict, _, pids = run_session(tmp_path, "stubborn", signals, peers=others)
+    assert verdict.is_host_lost
+    assert verdict.reason == "host b with rank 1 was lost: it closed the connection"
+    assert others.finished == [(False, False)]
+    assert not any(is_alive(pid) for pid in pids)
+
+
+@pytest.mark.timeout(60)
+def test_a_host_that_has_come_stops_our_ranks_at_a_step(tmp_path: Path) -> None:
+    others = Others(Parts({1: Report(1, 0)}), wants_resize="host b has come")
+    with OperatorSignals() as signals:
+        verdict, output, _ = run_session(tmp_path, "polite", signals, peers=others)
+    assert (verdict.state, verdict.reason, verdict.exit_code) == ("stopped", "resize", 0)
+    assert "host b has come: all ranks stop at the next step" in output
+    assert others.finished == [(True, False)]
+
+
+@pytest.mark.timeout(60)
+def test_whoever_wants_the_end_is_not_overruled_by_a_host_that_has_come(tmp_path: Path) -> None:
+    others = Others(Parts(), wants_resize="host b has come")
+    with OperatorSignals() as signals:
+        signals.asked = "ctrl_c"
+        verdict, _, _ = run_session(tmp_path, "polite", signals, peers=others)
+    assert (verdict.state, verdict.reason, verdict.exit_code) == ("stopped", "ctrl_c", 130)
+
+
+@pytest.mark.timeout(60)
+def test_a_process_that_another_host_could_not_end_stands_against_another_attempt(tmp_path: Path) -> None:
+    report = Report(1, 1, exits=[[1, -9, 4711]], left="could not end process 4712")
+    others = Others(Parts({1: report}), is_over=True)
+    with OperatorSignals() as signals:
+        verdict, _, _ = run_session(tmp_path, "stubborn", signals, peers=others)
+    assert "rank 1 (pid 4711) was killed by signal 9" in verdict.reason
+    assert verdict.has_left
+    assert not verdict.is_worth_restarting

@@ -181,3 +181,36 @@ def test_an_incident_that_was_only_noted_changes_no_verdict() -> None:
     assert (verdict.state, verdict.exit_code, verdict.error) == ("finished", 0, None)
     killed = judge(Evidence(agent_exit=1, killed=True, asked="ctrl_c", incidents=[incident("killed")]))
     assert (killed.state, killed.exit_code) == ("stopped", 130)
+
+
+GONE = "host b (10.9.0.2) with rank 1 was lost: nothing was heard of it for 10 s"
+
+
+def test_a_lost_host_comes_before_what_the_others_say_of_their_end() -> None:
+    stalled = {
+        "kind": "incident",
+        "finding": {"what": "rank 0 stands still"},
+        "place": "incidents/1",
+        "action": "killed",
+    }
+    for evidence in (
+        Evidence(-9, failures=[LOST], lost=[GONE]),
+        Evidence(-9, failures=[failure(PacelineError("KeyError: 'x'"), 0)], lost=[GONE]),
+        Evidence(-9, incidents=[stalled], lost=[GONE]),
+        Evidence(None, exits=[RankExit(0, -9, 4711)], lost=[GONE]),
+    ):
+        verdict = judge(evidence)
+        assert (verdict.state, verdict.reason, verdict.exit_code, verdict.is_host_lost) == ("failed", GONE, 4, True)
+        assert type(verdict.error) is RankLostError
+
+
+def test_a_host_that_is_lost_after_the_end_or_while_it_is_stopped_is_no_failure() -> None:
+    verdict = judge(Evidence(0, events=[end("finished", "length")], lost=[GONE]))
+    assert (verdict.state, verdict.exit_code, verdict.is_host_lost) == ("finished", 0, False)
+    verdict = judge(Evidence(-9, asked="ctrl_c", lost=[GONE]))
+    assert (verdict.state, verdict.exit_code, verdict.is_host_lost) == ("stopped", 130, False)
+
+
+def test_a_stop_for_another_size_is_a_stop_without_an_error() -> None:
+    verdict = judge(Evidence(0, events=[end("stopped", "resize")]))
+    assert (verdict.state, verdict.reason, verdict.exit_code, verdict.error) == ("stopped", "resize", 0, None)

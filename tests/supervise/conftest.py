@@ -47,15 +47,16 @@ class FakeRun:
         self.owner.acquire()
         self.processes: list[subprocess.Popen[bytes]] = []
 
-    def start(self, rank: int, code: str, answers: bool = True) -> int:
-        """A process that has that rank's pulse and then does as it is told; its pid."""
-        words = [str(self.layout.root), str(self.pulses), str(rank), "yes" if answers else "no", code]
+    def start(self, rank: int, code: str, answers: bool = True, pulses: Path | None = None) -> int:
+        """A process that has that rank's pulse, here or elsewhere, and then does as it is told; its pid."""
+        pulses = pulses or self.pulses
+        words = [str(self.layout.root), str(pulses), str(rank), "yes" if answers else "no", code]
         source = os.pathsep.join([str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")])
         environment = os.environ | {"PYTHONPATH": source}
         self.processes.append(subprocess.Popen([sys.executable, "-c", RANK, *words], env=environment))
         deadline = time.monotonic() + 30
         while True:
-            pulse = read_pulse(self.pulses, rank)
+            pulse = read_pulse(pulses, rank)
             if pulse is not None and pulse.pid == self.processes[-1].pid and pulse.step:
                 return pulse.pid
             assert time.monotonic() < deadline, "it has no pulse"

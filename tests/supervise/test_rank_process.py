@@ -11,6 +11,7 @@ from paceline.supervise import rank_process
 from paceline.supervise.ending import kill_attempt
 from paceline.supervise.eye import Eye
 from paceline.supervise.rank_process import HeldProcess, is_hidden, open_process
+from paceline.supervise.station import Station
 
 STEP = "pulse.beat(3, 'forward'); time.sleep(300)"
 
@@ -65,12 +66,12 @@ def test_a_pid_of_another_program_is_never_taken_nor_signalled(fake_run) -> None
     run.processes[-1].wait()
     held = run.pulses / "rank_00001"
     held.write_bytes(held.read_bytes().replace(pid.to_bytes(4, "little"), stranger.pid.to_bytes(4, "little"), 1))
-    eye = Eye(run.pulses, 1, 2)
+    eye = Eye(run.attempt, Station())
     sight = eye.look()
     assert sight.ranks[1].pulse.pid == stranger.pid
     assert sight.ranks[1].process.state == "gone"
     assert list(eye.processes) == [0]
-    assert kill_attempt(eye.processes.values(), run.pulses) == []
+    assert kill_attempt(eye.processes.values(), [f"{run.pulses}/"]) == []
     assert run.processes[1].wait() == -9
     assert stranger.poll() is None
     eye.close()
@@ -85,7 +86,7 @@ def test_what_a_rank_started_ends_with_it(fake_run) -> None:
     pid = run.start(0, f"{children}{tell}{STEP}")
     pids = [int(word) for word in (run.layout.root / "pids").read_text().split()]
     process = open_process(pid, f"{run.pulses}/")
-    assert kill_attempt([process], run.pulses) == []
+    assert kill_attempt([process], [f"{run.pulses}/"]) == []
     deadline = time.monotonic() + 10
     while any(is_living(pid) for pid in pids):
         assert time.monotonic() < deadline
@@ -98,7 +99,7 @@ import os, sys
 from paceline.supervise.ending import kill_attempt
 from paceline.supervise.rank_process import HeldProcess
 rank = HeldProcess(int(sys.argv[1]))
-left = kill_attempt([rank, HeldProcess(os.getpid())], None)
+left = kill_attempt([rank, HeldProcess(os.getpid())])
 print(left, rank.is_alive, flush=True)
 """
 

@@ -61,7 +61,7 @@ def test_a_glance_has_pace_wait_and_time_left_and_ranks_of_other_hosts(tmp_path:
     lines = output.getvalue().splitlines()
     assert lines[0].split() == ["attempt", "2", "step", "19/1,000", "2.5", "steps/s", "6:32", "left"]
     assert lines[1].strip() == "stopped: rank 1 is stopped"
-    assert lines[3].split() == ["0", "20", "backward", "0.5", "s", "2.5", "10.0", "ms", "0.50", "GiB", "-", "sleeping"]
+    assert " ".join(lines[3].split()) == "0 a 20 backward 0.5 s 2.5 10.0 ms 0.50 GiB - sleeping"
     assert "97 % 410 W" in lines[5]
     line = render_line(glance)
     assert "rank 0: backward of step 20" in line

@@ -17,12 +17,16 @@ import pytest
 from paceline.telemetry.pulse import (
     PHASES,
     Pulse,
+    PulseReader,
     PulseWriter,
     create_pulse_directory,
     find_pulse_directories,
+    raw_pulse,
     read_pulse,
     read_pulses,
+    remote_pulses,
     remove_pulse_directory,
+    store_remote_pulse,
 )
 
 RECORD = "rank_00003"
@@ -271,3 +275,89 @@ def test_a_rank_that_tells_nothing_of_its_own_says_so(tmp_path: Path) -> None:
     record = json.loads(json.dumps(pulse.to_record()))
     assert (record["rank"], record["phase"], record["recent_ms"]) == (0, "data", [1.0])
     writer.close()
+
+
+def test_a_pulse_that_came_from_another_host_reads_like_one_from_here(tmp_path: Path) -> None:
+    here, there = tmp_path / "here", tmp_path / "there"
+    here.mkdir()
+    there.mkdir()
+    assert raw_pulse(there, 3) == b"", "it has none yet"
+    writer = PulseWriter(there, 3, 2)
+    reader = None
+    for step in (1, 2, 3):
+        writer.beat(step, "forward")
+        writer.enqueue()
+        writer.wait(1.5 * step)
+        assert store_remote_pulse(here, 3, raw_pulse(there, 3))
+        reader = reader or PulseReader(remote_pulses(here), 3)
+        kept, own = reader.read(), read_pulse(there, 3)
+        assert kept is not None
+        assert own is not None
+        assert kept.to_record() == own.to_record()
+    assert reader is not None
+    before = reader.stored
+    time.sleep(0.02)
+    store_remote_pulse(here, 3, raw_pulse(there, 3))
+    assert reader.read() is kept, "the same again is no movement"
+    assert reader.stored != before, "and tells all the same that its host can be heard"
+    assert read_pulses(here) == [], "it is no rank of this host"
+    reader.close()
+    writer.close()
+
+
+def test_what_is_no_pulse_of_that_rank_is_not_kept_nor_what_there_is_no_room_for(tmp_path: Path, monkeypatch) -> None:
+    writer = PulseWriter(tmp_path, 3, 2)
+    writer.beat(1, "forward")
+    data = raw_pulse(tmp_path, 3)
+    odd = data[:SEQUENCE_AT] + b"\1" + data[SEQUENCE_AT + 1 :]
+    for other in (b"", b"x" * len(data), data[:-1], data + b"x", odd):
+        assert not store_remote_pulse(tmp_path, 3, other)
+    assert not store_remote_pulse(tmp_path, 4, data)
+    assert not remote_pulses(tmp_path).exists()
+    assert store_remote_pulse(tmp_path, 3, data)
+    writer.beat(2, "data")
+
+    def refuse(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "posix_fallocate", refuse)
+    assert not store_remote_pulse(tmp_path, 3, raw_pulse(tmp_path, 3))
+    kept = read_pulse(remote_pulses(tmp_path), 3)
+    assert kept is not None
+    assert kept.step == 1
+    writer.close()
+
+
+@pytest.mark.timeout(60)
+def test_pulses_that_are_sent_on_at_full_speed_are_never_torn(tmp_path: Path) -> None:
+    here, there = tmp_path / "here", tmp_path / "there"
+    here.mkdir()
+    there.mkdir()
+    sending = f"""
+from pathlib import Path
+from paceline.telemetry.pulse import PHASES, PulseWriter, raw_pulse, store_remote_pulse
+writer, step = PulseWriter(Path({str(there)!r}), 3, 2), 0
+print("ready", flush=True)
+while True:
+    step += 1
+    writer.enqueued, writer.completed = 3 * step, 2 * step
+    writer.beat(step, PHASES[step % len(PHASES)])
+    store_remote_pulse(Path({str(here)!r}), 3, raw_pulse(Path({str(there)!r}), 3))
+"""
+    process = subprocess.Popen([sys.executable, "-c", sending], stdout=subprocess.PIPE)
+    try:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"ready\n"
+        seen = set()
+        deadline = time.monotonic() + 30
+        while len(seen) < 500:
+            assert time.monotonic() < deadline, len(seen)
+            pulse = read_pulse(remote_pulses(here), 3)
+            if pulse is not None:
+                assert pulse.phase == PHASES[pulse.step % len(PHASES)]
+                assert (pulse.collectives_enqueued, pulse.collectives_completed) == (3 * pulse.step, 2 * pulse.step)
+                seen.add(pulse.step)
+    finally:
+        process.kill()
+        process.wait()
+        process.stdout.close()

@@ -10,7 +10,7 @@ import pytest
 
 from paceline.errors import UsageError
 from paceline.telemetry.layout import SCHEMA, RunLayout
-from paceline.telemetry.run_file import STATES, Attempt, RunFile, load_run_file
+from paceline.telemetry.run_file import STATES, Attempt, AttemptHost, RunFile, load_run_file
 
 OLD_RUNS = sorted((Path(__file__).parent.parent / "data").glob("run-v*"))
 
@@ -25,6 +25,26 @@ def test_it_comes_back_as_it_was_written(tmp_path: Path) -> None:
     example().save(RunLayout(tmp_path))
     assert load_run_file(tmp_path) == example()
     assert json.loads((tmp_path / "run.json").read_text())["v"] == SCHEMA
+
+
+def test_which_ranks_are_on_which_host_comes_back_and_need_not_be_there(tmp_path: Path) -> None:
+    run = example()
+    assert (run.attempts[0].has_several_hosts, run.attempts[0].host_of(1)) == (False, None)
+    run.attempts[0].hosts = [AttemptHost(0, "a", "10.0.0.1", 0, 1), AttemptHost(1, "b", "10.0.0.2", 1, 1)]
+    run.save(RunLayout(tmp_path))
+    loaded = load_run_file(tmp_path)
+    assert loaded == run
+    assert loaded is not None
+    assert (loaded.attempts[0].has_several_hosts, loaded.attempts[0].host_of(1)) == (True, "b")
+    content = json.loads((tmp_path / "run.json").read_text())
+    del content["attempts"][0]["hosts"]
+    (tmp_path / "run.json").write_text(json.dumps(content))
+    assert load_run_file(tmp_path) == example()
+    for damaged in ([{}], [7], ["b"], {"a": 1}, [{"index": "0"}]):
+        content["attempts"][0]["hosts"] = damaged
+        (tmp_path / "run.json").write_text(json.dumps(content))
+        with pytest.raises(UsageError, match=r"run\.json is damaged"):
+            load_run_file(tmp_path)
 
 
 def test_no_run_here(tmp_path: Path) -> None:
