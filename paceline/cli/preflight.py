@@ -15,9 +15,9 @@ from paceline.cli.arguments import Debug, Gpus, Json, Nproc, Overrides, launch_f
 from paceline.cli.asking import can_ask, waiting
 from paceline.cli.sizes import ask_sizes
 from paceline.errors import PacelineError, UsageError
-from paceline.launch.hosts.address import parse_meeting_point
+from paceline.launch.hosts.endpoint import parse_count, parse_endpoint
 from paceline.preflight.check import Check, Report, from_problems, warn
-from paceline.preflight.hosts import check_hosts, parse_nnodes
+from paceline.preflight.hosts import check_hosts
 from paceline.preflight.ranks import check_ranks
 from paceline.preflight.runner import MACHINE, QUICK, run_families
 from paceline.preflight.snapshot import write_snapshot
@@ -100,7 +100,7 @@ class Together:
 
 def _together(nnodes: str | None, rdzv: str | None, interface: str | None, wait_s: float) -> Together | None:
     if nnodes is not None and rdzv is not None:
-        parse_nnodes(nnodes), parse_meeting_point(rdzv)
+        parse_count(nnodes, "flag --nnodes"), parse_endpoint(rdzv, "flag --rdzv")
         return Together(nnodes, rdzv, interface, wait_s)
     if nnodes is None and rdzv is None and interface is None:
         return None

@@ -6,7 +6,6 @@ check_hosts(subject, nnodes="2", rdzv="node-a:29500")     # names, ports, versio
 from __future__ import annotations
 
 import errno
-import re
 import socket
 
 from paceline.errors import UsageError
@@ -16,9 +15,9 @@ from paceline.launch.hosts.address import (
     interface_of,
     local_address_towards,
     own_address,
-    parse_meeting_point,
     resolve,
 )
+from paceline.launch.hosts.endpoint import parse_count, parse_endpoint
 from paceline.launch.hosts.facts import collect_facts
 from paceline.preflight.check import Check, from_problems
 from paceline.preflight.hosts_guest import Meeting, attend
@@ -28,24 +27,14 @@ from paceline.preflight.storage import existing_place
 from paceline.preflight.subject import Subject
 
 WAIT_S = 60.0
-_MOST = 1000
-
-
-def parse_nnodes(text: str, where: str = "flag --nnodes") -> tuple[int, int]:
-    """N, or MIN:MAX."""
-    found = re.fullmatch(r"(\d+)(?::(\d+))?", text.strip())
-    least, most = (int(found[1]), int(found[2] or found[1])) if found else (0, 0)
-    if not 1 <= least <= most <= _MOST:
-        raise UsageError(f"{text!r} is not a number of hosts", where, "write it like --nnodes 2, or --nnodes 1:2")
-    return least, most
 
 
 def check_hosts(
     subject: Subject, nnodes: str, rdzv: str, interface: str | None = None, wait_s: float = WAIT_S
 ) -> list[Check]:
     """What the hosts are together; UsageError where the flags cannot be used on this one."""
-    least, most = parse_nnodes(nnodes)
-    host, port = parse_meeting_point(rdzv)
+    count, endpoint = parse_count(nnodes, "flag --nnodes"), parse_endpoint(rdzv, "flag --rdzv")
+    host, port = endpoint.host, endpoint.port
     asked = address_of(interface, "flag --interface") if interface is not None else None
     try:
         address = own_address(host)
@@ -59,7 +48,7 @@ def check_hosts(
             what, "flag --interface", f"--rdzv {asked}:{port} on every host, or leave --interface out here"
         )
     fingerprint = str(subject.identity["fingerprint"]) if subject.identity is not None else None
-    meeting = Meeting(host, theirs, port, least, most, wait_s, fingerprint)
+    meeting = Meeting(host, theirs, port, count.least, count.most, wait_s, fingerprint)
     facts = collect_facts(mine, subject.world_size)
     server = _try_to_listen(address, port) if address is not None else None
     if server is None:

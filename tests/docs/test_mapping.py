@@ -32,8 +32,6 @@ FILES = "".join((ROOT / "docs" / name).read_text(encoding="utf-8") for name in (
 NOT_NEEDED, ALREADY = "not needed: ", "already so"
 SETTING = re.compile(r"[a-z_A-Z0-9]+(\.\w+)*=\S+")
 VARIABLE = re.compile(r"[A-Z][A-Z0-9_]+=\S+")
-PENDING = ("--nnodes", "--rdzv", "launch.interface")
-"""What rows name and a change that is not merged yet brings; empty afterwards."""
 
 
 @dataclass(frozen=True)
@@ -52,10 +50,6 @@ class Row:
     @property
     def ways(self) -> list[str]:
         return re.findall(r"`([^`]+)`", self.ours)
-
-    @property
-    def is_pending(self) -> bool:
-        return any(word in self.ours for word in PENDING)
 
 
 def read_rows() -> Iterator[Row]:
@@ -219,7 +213,7 @@ def can_be_typed(row: Row) -> bool:
     return True
 
 
-@pytest.mark.parametrize("row", [row for row in ROWS if not row.is_pending], ids=str)
+@pytest.mark.parametrize("row", ROWS, ids=str)
 def test_a_row_does_what_it_says(place: Path, row: Row) -> None:  # noqa: F811
     if row.ours == "—":
         assert row.effect.startswith(NOT_NEEDED), row
@@ -229,13 +223,6 @@ def test_a_row_does_what_it_says(place: Path, row: Row) -> None:  # noqa: F811
     assert row.ways
     for way in row.ways:
         check_way(row, way)
-
-
-@pytest.mark.parametrize("word", PENDING)
-def test_what_is_pending_is_not_there_yet_and_is_named(place: Path, word: str) -> None:  # noqa: F811
-    rows = [row for row in ROWS if word in row.ours]
-    assert rows
-    assert not any(can_be_typed(row) for row in rows), f"{word} is there: take it out of PENDING"
 
 
 @pytest.mark.parametrize(

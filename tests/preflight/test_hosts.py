@@ -14,7 +14,7 @@ import pytest
 from paceline.errors import UsageError
 from paceline.launch.hosts.facts import HostFacts, collect_facts
 from paceline.preflight.check import Check
-from paceline.preflight.hosts import check_hosts, parse_nnodes
+from paceline.preflight.hosts import check_hosts
 from paceline.preflight.hosts_guest import Meeting, attend, explain_silence
 from paceline.preflight.hosts_host import preside
 from paceline.preflight.hosts_wire import Wire, WireLost, connect, listen
@@ -252,10 +252,6 @@ def test_flags_that_cannot_be_used_here(build: Build) -> None:
         check_hosts(build(), "2", "127.0.0.1:29500", "eht0")
     (check,) = check_hosts(build(), "2", "nosuch.invalid:29500", wait_s=1)
     assert (check.name, check.status) == ("names", "fail")
-    assert parse_nnodes("1:2") == (1, 2)
-    for text in ("0", "two", "2:1", "1:", "-1", "1:2:3"):
-        with pytest.raises(UsageError, match="is not a number of hosts"):
-            parse_nnodes(text)
 
 
 def test_nobody_listens_there(build: Build) -> None:

@@ -8,6 +8,7 @@ open_listener(endpoint)           -> a listening socket: this host has the addre
 from __future__ import annotations
 
 import errno
+import re
 import socket
 from dataclasses import dataclass
 
@@ -15,6 +16,7 @@ from paceline.errors import RendezvousError, UsageError
 from paceline.launch.hosts.address import own_address, parse_meeting_point
 
 _WAITING = 64
+_MOST = 1000
 
 
 @dataclass(frozen=True)
@@ -40,20 +42,15 @@ class Count:
 
 
 def parse_endpoint(text: str, where: str = "launch.rdzv") -> Endpoint:
-    host, port = parse_meeting_point(text, where)
-    if host in ("0.0.0.0", "::", "*"):
-        do = "name the address of the leading host, as the others reach it"
-        raise UsageError(f"{text} names every address of a host, and so none that others can reach", where, do)
-    return Endpoint(host, port)
+    return Endpoint(*parse_meeting_point(text, where))
 
 
 def parse_count(value: int | str, where: str = "launch.nnodes") -> Count:
-    least, _, most = str(value).partition(":")
-    if not (least.isdecimal() and (most or least).isdecimal()):
-        raise UsageError(f"{value!r} is no number of hosts", where, "write it like --nnodes 2, or --nnodes 1:2")
-    count = Count(int(least), int(most or least))
-    if not 1 <= count.least <= count.most:
-        raise UsageError(f"{value} is no range of hosts", where, "write MIN:MAX with 1 <= MIN <= MAX")
+    """N, or MIN:MAX."""
+    found = re.fullmatch(r"(\d+)(?::(\d+))?", str(value).strip())
+    count = Count(int(found[1]), int(found[2] or found[1])) if found else Count(0, 0)
+    if not 1 <= count.least <= count.most <= _MOST:
+        raise UsageError(f"{value!r} is not a number of hosts", where, "write it like --nnodes 2, or --nnodes 1:2")
     return count
 
 
