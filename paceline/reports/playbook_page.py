@@ -172,7 +172,7 @@ def _gate(phase: PhaseFacts) -> Iterator[Part]:
     for condition in conditions:
         values = condition.get("values")
         known = values.items() if isinstance(values, dict) else ()
-        shown = ", ".join(f"{name} = {_value(value)}" for name, value in known)
+        shown = ", ".join(f"{name} = {_value(value, name)}" for name, value in known)
         why = (text(condition.get("why")),) if has_why else ()
         rows.append((text(condition.get("text")), text(condition.get("verdict")), shown, *why))
     yield Table(("condition", "verdict", "values", *(("why",) if has_why else ())), rows, caption="gate")
@@ -187,9 +187,9 @@ def _tables(phase: PhaseFacts, *, is_folded: bool | None = None) -> Iterator[Par
             yield Table([text(each) for each in columns], cells, caption=text(table.get("caption")), is_folded=folded)
 
 
-def _value(value: Any) -> str:
+def _value(value: Any, name: str = "") -> str:
     if value is None:
-        return "not measured"
+        return "not set" if name.startswith("limits.") else "not measured"
     return figure(value) if is_number(value) else text(value)
 
 
