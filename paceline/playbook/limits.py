@@ -15,7 +15,6 @@ from paceline.config.source import Entry, Layer, show
 from paceline.errors import Problem
 from paceline.playbook.verdicts import LIMITS
 
-
 _LEAST = re.compile(r">=?\s*limits\.(\w+)")
 """the threshold in `pace >= limits.pace`"""
 

@@ -107,7 +107,7 @@ def _phases(facts: PlaybookFacts) -> Iterator[Part]:
             phase.state,
             _gate_word(phase),
             duration(phase.seconds) if phase.seconds else "",
-            text(phase.record.get("reason")) or text(phase.record.get("about")),
+            _reason(phase) or text(phase.record.get("about")),
         )
         for phase in facts.phases
     ]
@@ -139,7 +139,7 @@ def _phase(facts: PlaybookFacts, phase: PhaseFacts, beside: Path) -> Iterator[Pa
     record = phase.record
     if record.get("about"):
         yield Note(text(record["about"]))
-    reason = text(record.get("reason"))
+    reason = _reason(phase)
     yield Note(f"{phase.state}: {reason}" if reason else phase.state, _TONES.get(phase.state, "plain"))
     rows = [("command", text(record["command"]))] if record.get("command") else []
     rows += [("took", duration(phase.seconds))] if phase.seconds else []
@@ -161,6 +161,10 @@ def _phase(facts: PlaybookFacts, phase: PhaseFacts, beside: Path) -> Iterator[Pa
     tail = record.get("tail")
     if isinstance(tail, list) and tail:
         yield Listing(f"the last {counted(len(tail), 'line')} of the command", "\n".join(map(text, tail)))
+
+
+def _reason(phase: PhaseFacts) -> str:
+    return text(phase.record.get("outdated")) or text(phase.record.get("reason"))
 
 
 def _gate(phase: PhaseFacts) -> Iterator[Part]:
