@@ -33,7 +33,7 @@ _MOST = 1000
 
 def parse_nnodes(text: str, where: str = "flag --nnodes") -> tuple[int, int]:
     """N, or MIN:MAX."""
-    found = re.fullmatch(r"(\d+)(?::(\d+))?", text.strip())
+    found = re.fullmatch(r"([0-9]{1,9})(?::([0-9]{1,9}))?", text.strip())
     least, most = (int(found[1]), int(found[2] or found[1])) if found else (0, 0)
     if not 1 <= least <= most <= _MOST:
         raise UsageError(f"{text!r} is not a number of hosts", where, "write it like --nnodes 2, or --nnodes 1:2")

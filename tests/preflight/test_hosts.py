@@ -178,9 +178,22 @@ def test_flags_that_cannot_be_used_here(build: Build) -> None:
     (check,) = check_hosts(build(), "2", "nosuch.invalid:29500", wait_s=1)
     assert (check.name, check.status) == ("names", "fail")
     assert parse_nnodes("1:2") == (1, 2)
-    for text in ("0", "two", "2:1", "1:", "-1", "1:2:3"):
+    for text in ("0", "two", "2:1", "1:", "-1", "1:2:3", "9" * 5000):
         with pytest.raises(UsageError, match="is not a number of hosts"):
             parse_nnodes(text)
+
+
+def test_another_program_has_the_port() -> None:
+    def answer() -> None:
+        with server.accept()[0] as connection:
+            connection.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+
+    with socket.create_server(("::1", 0), family=socket.AF_INET6) as server:
+        port = server.getsockname()[1]
+        threading.Thread(target=answer, daemon=True).start()
+        (check,) = attend(Meeting("::1", "::1", port, 2, 2, 5), node("node-b"))
+    assert f"the first host, [::1]:{port}, left" in check.found
+    assert f"another program has port {port}: choose another --rdzv" in check.remedy
 
 
 def test_nobody_listens_there(build: Build) -> None:

@@ -39,7 +39,7 @@ class HostLine:
 def read_hostfile(path: Path) -> list[HostLine]:
     """The hosts in their order; all mistakes of the file at once."""
     try:
-        text = path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8-sig")  # some editors mark a text by three bytes before it
     except (OSError, UnicodeDecodeError) as error:
         what = error.strerror if isinstance(error, OSError) else "it is not text"
         raise UsageError(f"cannot read the hostfile: {what}", str(path), "--hostfile FILE names one that is") from error
@@ -90,6 +90,9 @@ def _wrong_host(target: str, user: str | None, name: str) -> tuple[str, str] | N
         return f"{user!r} is not the name of a user", f"user@{name}"
     if _NAME.fullmatch(name):
         return None
+    bare = name.strip("[]").partition("%")[0]
+    if ":" in bare and _NAME.fullmatch(bare):
+        return f"{target!r} is not a host", f"{target[: -len(name)]}{bare}, an address without brackets and interface"
     counted = re.fullmatch(r"([A-Za-z0-9][\w.-]*)[:*/](\d+)", name)
     if counted:
         return f"{target!r} is not a host", f"{target[: -len(name)]}{counted[1]} slots={counted[2]}"
@@ -110,6 +113,6 @@ def _read_slots(target: str, word: str, number: int) -> tuple[str, str, HostLine
         close = nearest(key, _SAME)
         do = f"{target} slots={value}" if close else f"{target} slots=8 is all that can be said"
         return f"a hostfile knows no {key!r}", do, None
-    if not (value.isascii() and value.isdecimal() and 1 <= int(value) <= _MOST_SLOTS):
+    if not re.fullmatch(r"[0-9]{1,4}", value) or not 1 <= int(value) <= _MOST_SLOTS:
         return f"slots={value} is not a number of ranks (1 to {_MOST_SLOTS})", f"{target} slots=8", None
     return "", "", HostLine(target, int(value), number)
