@@ -87,6 +87,10 @@ def test_the_machine_chooses_sizes_and_thresholds() -> None:
         (["config=nope"], ["'nope' is neither a recipe nor a configuration file"]),
         (["sizes.baseline=x"], ["sizes.baseline=x is not a number"]),
         (["nope.key=1", "limits.pace=fast"], ["there is no key nope.key", "limits.pace=fast is not a number"]),
+        (
+            ["sizes.rows=0", "sizes.long=1.5"],
+            ["sizes.rows=0 must be an integer >= 1", "sizes.long=1.5 must be an integer >= 1"],
+        ),
         (["limits.pace=0"], ["limits.pace=0 is no threshold: it must be above 0"]),
         (["limits.gate_collapsed=-1"], ["limits.gate_collapsed=-1 is no threshold: it must be 0 or above"]),
     ],
