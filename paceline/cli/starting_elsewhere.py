@@ -13,6 +13,7 @@ from typing import Annotated
 
 import typer
 
+from paceline.cli.arguments import launch_flags
 from paceline.errors import UsageError
 
 _PORTS = range(20000, 30000)
@@ -37,12 +38,15 @@ Slurm = Annotated[
 _OWN = {"--hostfile": 1, "--slurm": 1, "--dry-run": 0}
 """the options that are not passed on, and how many words follow each"""
 _MEETING = ("--nnodes", "--rdzv")
+_FLAGS = {"--out": "run.out", "--max-restarts": "supervise.max_restarts"}
+"""options that stand for a key, beside those of launch"""
 
 
 def start_elsewhere(
     target: str, overrides: Sequence[str], hostfile: Path | None, slurm: Sequence[str] | None, *, dry_run: bool
 ) -> int:
     """The exit code. What was typed is checked here first: a wrong key need not travel to every host."""
+    from paceline.config.source import plain_scalar
     from paceline.recipes.job import load_job
 
     words = without(sys.argv[1:], _OWN)
@@ -52,8 +56,12 @@ def start_elsewhere(
     if meeting is not None:
         do = "nodes=2 in --slurm says how many" if slurm else "the hostfile says how many and where: take it out"
         raise UsageError("the hosts are given twice", f"flag {meeting.partition('=')[0]}", do)
-    out = option_value(words, "--out")
-    job = load_job(target, overrides, {"run.out": (out, "flag --out")} if out is not None else {})
+    flags = launch_flags(option_value(words, "--nproc"), option_value(words, "--gpus"))
+    for flag, key in _FLAGS.items():
+        value = option_value(words, flag)
+        if value is not None:
+            flags[key] = (value if key == "run.out" else plain_scalar(value), f"flag {flag}")
+    job = load_job(target, overrides, flags)
     if hostfile is not None:
         return _over_ssh(hostfile, words, dry_run)
     return _in_batch(slurm or [], words, job.default_root(job.identity()).absolute(), dry_run)

@@ -41,7 +41,10 @@ class Judged:
         return self.verdict in (NOT_MET, NOT_MEASURED)
 
     def __str__(self) -> str:
-        values = ", ".join(f"{name} = {shown(value)}" for name, value in self.values.items())
+        values = ", ".join(
+            f"{name} = {'not set' if value is None and name.startswith(LIMITS) else shown(value)}"
+            for name, value in self.values.items()
+        )
         return f"`{self.text}` is {self.verdict} ({values})" + (f"; {self.why}" if self.why else "")
 
     def to_record(self) -> dict[str, Any]:

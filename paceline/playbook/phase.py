@@ -102,6 +102,8 @@ class Work:
     """what makes this work this work: done with another one, it is done again"""
     files: Mapping[Path, str] = field(default_factory=dict)
     """what the command reads and this playbook writes"""
+    removed: Sequence[Path] = ()
+    """what an earlier start wrote, and this one does not"""
     answer: Path | None = None
     """where the command's standard output, one JSON object, is kept; None: it goes to the terminal"""
     beside: Mapping[str, Path] = field(default_factory=dict)
@@ -120,6 +122,8 @@ class Phase(Section, ABC):
     reports: ClassVar[Reports]
     trains: ClassVar[bool] = False
     """whether it leaves a run that later phases may take"""
+    judges: ClassVar[bool] = False
+    """whether it says what all others came to: it is done in every start anew"""
     takes_settings: ClassVar[bool] = False
     """whether overrides without a phase are for it, too"""
     plan_keys: ClassVar[tuple[str, ...]] = ()

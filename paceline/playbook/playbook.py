@@ -31,6 +31,7 @@ from paceline.playbook.kinds.catalogue import KINDS
 from paceline.playbook.limits import read_limits
 from paceline.playbook.phase import Phase
 from paceline.playbook.sizes import choose_sizes, compute, is_formula, read_facts
+from paceline.playbook.verdicts import LIMITS
 from paceline.recipes.job import load_job
 
 _TOP = ("about", "config", "set", "sizes", "limits", "phases")
@@ -121,7 +122,11 @@ def load_playbook(target: str, overrides: Sequence[str] = ()) -> Playbook:
     config_keys, own = _sort_typed(typed, raw, top, order, problems)
     if not problems:
         problems += _compute(raw, top, typed, config_keys)
-    limits = read_limits(top, typed, problems)
+    if problems:
+        # What could not be computed is not wrong by itself.
+        top, raw = _drop_formulas(top), {name: _drop_formulas(entries) for name, entries in raw.items()}
+    gates = [str(entry.value) for entries in raw.values() for key, entry in entries.items() if key == "gate"]
+    limits = read_limits(top, typed, gates, problems)
     origins: dict[str, str] = {}
     phases: dict[str, Phase] = {}
     for name in order:
@@ -171,6 +176,15 @@ def _compute(raw: dict[str, Raw], top: Raw, typed: Layer, general: Raw) -> list[
     except PacelineError as error:
         return list(error.problems)
     return []
+
+
+def _drop_formulas(entries: Raw) -> Raw:
+    """Without them: a threshold is unset then, a key of a phase has its default."""
+    return {
+        key: Entry(None, entry.origin) if key.startswith(LIMITS) and is_formula(entry.value) else entry
+        for key, entry in entries.items()
+        if key.startswith(LIMITS) or not is_formula(entry.value)
+    }
 
 
 Raw = dict[str, Entry]

@@ -12,7 +12,7 @@ import contextlib
 import os
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -89,6 +89,8 @@ class Play:
             phase = self._playbook.phases[entry.name]
             if entry.kind != phase.kind:
                 record.phases[record.phases.index(entry)] = entry = PhaseRecord(entry.name, phase.kind)
+            if phase.judges:  # what it said was of what the others were then
+                record.phases[record.phases.index(entry)] = entry = PhaseRecord(entry.name, phase.kind)
             entry.about, entry.numbers = phase.about, list(phase.numbers)
             if entry.state == RUNNING:
                 entry.state, entry.reason = STOPPED, "the playbook was killed while this ran"
@@ -130,16 +132,41 @@ class Play:
     def _find_missing(self, record: PlayRecord, name: str) -> str:
         """Why a phase that may be left out has nothing to look at: an earlier one left no run."""
         phase, links = self._playbook.phases[name], self._stage.links(record)
-        missing = [source for source in phase.trained().values() if "run" not in links.get(source, {})]
-        if phase.required or not missing:
+        if phase.required:
             return ""
-        return f"it looks at {missing[0]}, which is {record.phase(missing[0]).state}"
+        for source in phase.trained().values():
+            if "run" not in links.get(source, {}):
+                return f"it looks at {source}, which is {record.phase(source).state}"
+            if record.phase(source).outdated:
+                return f"it looks at {source}, of which there is nothing that was asked for now"
+        return ""
 
     def _skip(self, record: PlayRecord, entry: PhaseRecord, reason: str) -> None:
         self._say(f"{entry.name}: skipped ({reason})")
-        if not entry.has_run:
+        if entry.has_run:
+            entry.outdated = self._find_outdated(record, entry, reason)
+            if entry.outdated:
+                self._say(f"{entry.name}: {entry.outdated}")
+        else:
             entry.state, entry.reason = SKIPPED, reason
-            self._save(record)
+        self._save(record)
+
+    def _find_outdated(self, record: PlayRecord, entry: PhaseRecord, reason: str) -> str:
+        """Why what an earlier start left says nothing about what is asked for now; empty: it does."""
+        phase, links = self._playbook.phases[entry.name], self._stage.links(record)
+        if reason == phase.otherwise:
+            return reason
+        if old := next((source for source in phase.trained().values() if record.phase(source).outdated), None):
+            return f"what it left is of other settings (those of {old}); {reason}"
+        try:
+            used = find_used(self._playbook, entry.name, links)
+            work = phase.plan_work(self._stage.scene(entry.name, used, links, entry.number, record))
+        except PacelineError as error:
+            return f"what it left is of an earlier start ({error.problems[0].what}); {reason}"
+        if work.fingerprint == entry.fingerprint:
+            return ""
+        changed = _show_changes(entry, self._playbook.settings(entry.name, used.settings))
+        return f"what it left is of other settings ({changed}); {reason}"
 
     def _fill_remedy(self, record: PlayRecord, name: str) -> list[str]:
         """What to type next, with the run and the configuration of this phase."""
@@ -157,6 +184,7 @@ class Play:
 
     def _run_phase(self, record: PlayRecord, entry: PhaseRecord, signals: OperatorSignals) -> None:
         name, phase = entry.name, self._playbook.phases[entry.name]
+        entry.outdated = ""
         links = self._stage.links(record)
         used = find_used(self._playbook, name, links)
         for note in self._playbook.not_for(name):
@@ -189,13 +217,8 @@ class Play:
         work = phase.plan_work(self._stage.scene(entry.name, used, links, entry.number, record))
         settings = self._playbook.settings(entry.name, used.settings)
         if entry.fingerprint and work.fingerprint != entry.fingerprint:
-            changed = [
-                f"{key}: {show(entry.settings.get(key))} → {show(settings.get(key))}"
-                for key in dict.fromkeys([*entry.settings, *settings])
-                if entry.settings.get(key) != settings.get(key)
-            ]
-            what = ", ".join(changed) or "what it is asked to do"
-            self._say(f"{entry.name}: changed since it was begun ({what}): it is done again")
+            changed = _show_changes(entry, settings)
+            self._say(f"{entry.name}: changed since it was begun ({changed}): it is done again")
             fresh = PhaseRecord(entry.name, entry.kind, entry.about, number=entry.number + 1, numbers=entry.numbers)
             vars(entry).update(vars(fresh))
             work = phase.plan_work(self._stage.scene(entry.name, used, links, entry.number, record))
@@ -225,6 +248,8 @@ class Play:
             for path, text in work.files.items():
                 path.parent.mkdir(parents=True, exist_ok=True)
                 write_text(path, text)
+            for path in work.removed:
+                path.unlink(missing_ok=True)
         self._save(record)
         if not work.arguments:
             entry.has_run, entry.exit_code = True, 0
@@ -289,6 +314,15 @@ class Play:
     def _save(self, record: PlayRecord) -> None:
         self._store.save(record)
         write_pages(record, self._root)
+
+
+def _show_changes(entry: PhaseRecord, settings: Mapping[str, Any]) -> str:
+    changed = [
+        f"{key}: {show(entry.settings.get(key))} → {show(settings.get(key))}"
+        for key in dict.fromkeys([*entry.settings, *settings])
+        if entry.settings.get(key) != settings.get(key)
+    ]
+    return ", ".join(changed) or "what it is asked to do"
 
 
 def _read(phase: Phase, work: Work, entry: PhaseRecord) -> Outcome:

@@ -64,6 +64,9 @@ def choose_sizes(written: Mapping[str, Entry], typed: Mapping[str, Entry], facts
             problems.append(Problem(what, entry.origin, f"use one of {', '.join(known)}"))
         elif isinstance(entry.value, bool) or not isinstance(entry.value, int | float):
             problems.append(Problem(f"{key}={entry.value} is not a number", entry.origin, "give a number"))
+        elif isinstance(known[name], int) and (not isinstance(entry.value, int) or entry.value < 1):
+            what = f"{key}={entry.value} must be an integer >= 1"
+            problems.append(Problem(what, entry.origin, f"leave it out for the default here, {known[name]}"))
         known[name] = entry.value
     if problems:
         raise ConfigError(problems=problems)

@@ -53,6 +53,8 @@ class PhaseRecord:
     settings: dict[str, Any] = field(default_factory=dict)
     uses: list[dict[str, Any]] = field(default_factory=list)
     """{"from": "P1.best", "file": …, "key": …, "value": …}; "by_hand" where something else was typed"""
+    outdated: str = ""
+    """why what it left is not of what is asked for now; it was not asked for this time, and is kept"""
     has_run: bool = False
     """its command has ended well; only the gate may be judged again"""
     attempts: int = 0

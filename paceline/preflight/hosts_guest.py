@@ -44,7 +44,7 @@ class Meeting:
 
     @property
     def point(self) -> str:
-        return f"{self.host}:{self.port}"
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
     @property
     def size(self) -> str:
@@ -71,7 +71,9 @@ def attend(meeting: Meeting, facts: HostFacts) -> list[Check]:
             return _take_part(wire, meeting, facts)
         except WireLost as lost:
             what = f"the first host, {meeting.point}, left before it had a verdict: {lost}"
-            return [fail(NAME, what, f"see what {meeting.host} says, then start the same command on every host again")]
+            do = f"see what {meeting.host} says, then start the same command on every host again; where it runs no preflight, "
+            do += f"another program has port {meeting.port}: choose another --rdzv; where it has a verdict, it had its hosts already"
+            return [fail(NAME, what, do)]
 
 
 def explain_silence(meeting: Meeting, facts: HostFacts, error: OSError) -> Check:

@@ -15,7 +15,7 @@ from pathlib import Path
 from paceline.files import storage_errors, write_text
 
 TIMEOUT_S = 60.0
-_GIT = ["git", "rev-parse", "HEAD"]
+_GIT = ["git", "rev-parse", "--verify", "HEAD"]
 _DIRTY = ["git", "status", "--porcelain"]
 _COLLECT = [sys.executable, "-m", "torch.utils.collect_env"]
 _INVENTORY = ["nvidia-smi", "-q", "-x"]
@@ -53,5 +53,5 @@ def _ask(command: Sequence[str]) -> tuple[str, bool]:
         return f"{command[0]}: {error}", False
     if done.returncode:
         said = next((line for line in reversed(done.stderr.splitlines()) if line.strip()), "it said nothing")
-        return f"{' '.join(command[-3:])} ended with {done.returncode}: {said.strip()}", False
+        return f"{' '.join(command[-4:])} ended with {done.returncode}: {said.strip()}", False
     return done.stdout, True

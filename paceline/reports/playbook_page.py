@@ -107,7 +107,7 @@ def _phases(facts: PlaybookFacts) -> Iterator[Part]:
             phase.state,
             _gate_word(phase),
             duration(phase.seconds) if phase.seconds else "",
-            text(phase.record.get("reason")) or text(phase.record.get("about")),
+            _reason(phase) or text(phase.record.get("about")),
         )
         for phase in facts.phases
     ]
@@ -139,7 +139,7 @@ def _phase(facts: PlaybookFacts, phase: PhaseFacts, beside: Path) -> Iterator[Pa
     record = phase.record
     if record.get("about"):
         yield Note(text(record["about"]))
-    reason = text(record.get("reason"))
+    reason = _reason(phase)
     yield Note(f"{phase.state}: {reason}" if reason else phase.state, _TONES.get(phase.state, "plain"))
     rows = [("command", text(record["command"]))] if record.get("command") else []
     rows += [("took", duration(phase.seconds))] if phase.seconds else []
@@ -163,6 +163,10 @@ def _phase(facts: PlaybookFacts, phase: PhaseFacts, beside: Path) -> Iterator[Pa
         yield Listing(f"the last {counted(len(tail), 'line')} of the command", "\n".join(map(text, tail)))
 
 
+def _reason(phase: PhaseFacts) -> str:
+    return text(phase.record.get("outdated")) or text(phase.record.get("reason"))
+
+
 def _gate(phase: PhaseFacts) -> Iterator[Part]:
     conditions = phase.objects("gate")
     if not conditions:
@@ -172,7 +176,7 @@ def _gate(phase: PhaseFacts) -> Iterator[Part]:
     for condition in conditions:
         values = condition.get("values")
         known = values.items() if isinstance(values, dict) else ()
-        shown = ", ".join(f"{name} = {_value(value)}" for name, value in known)
+        shown = ", ".join(f"{name} = {_value(value, name)}" for name, value in known)
         why = (text(condition.get("why")),) if has_why else ()
         rows.append((text(condition.get("text")), text(condition.get("verdict")), shown, *why))
     yield Table(("condition", "verdict", "values", *(("why",) if has_why else ())), rows, caption="gate")
@@ -187,9 +191,9 @@ def _tables(phase: PhaseFacts, *, is_folded: bool | None = None) -> Iterator[Par
             yield Table([text(each) for each in columns], cells, caption=text(table.get("caption")), is_folded=folded)
 
 
-def _value(value: Any) -> str:
+def _value(value: Any, name: str = "") -> str:
     if value is None:
-        return "not measured"
+        return "not set" if name.startswith("limits.") else "not measured"
     return figure(value) if is_number(value) else text(value)
 
 

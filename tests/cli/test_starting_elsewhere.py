@@ -97,3 +97,23 @@ def test_help_says_that_they_are_experimental(capsys: pytest.CaptureFixture[str]
     words = " ".join(capsys.readouterr().out.split())
     assert "--hostfile FILE Experimental:" in words
     assert "--slurm KEY=VALUE Experimental:" in words
+
+
+@pytest.mark.parametrize("elsewhere", [["--hostfile", "hosts"], ["--slurm", "nodes=2"]])
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["--nproc", "two"], "launch.nproc=two"),
+        (["--gpus", "a,b"], "--gpus a,b is not a list"),
+        (["--max-restarts=often"], "supervise.max_restarts=often"),
+    ],
+)
+def test_a_wrong_flag_does_not_travel(
+    elsewhere: list[str],
+    words: list[str],
+    says: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert train(monkeypatch, "sasrec", *elsewhere, *words, "--dry-run") == 2
+    assert says in capsys.readouterr().err

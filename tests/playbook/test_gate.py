@@ -99,3 +99,8 @@ def test_a_metric_that_turned_out_not_to_be_there_is_said_with_those_that_are() 
         verdicts("test.ndcg_20 > 0", **{"test.ndcg_10": 0.3})
     with pytest.raises(ConfigError, match="neither true nor false"):
         verdicts("a + 1", a=1.0)
+
+
+def test_a_threshold_that_nobody_has_set_was_not_measured_either() -> None:
+    (judged,) = judge([("pace >= limits.pace", "")], {"pace": 3.0}, {}, {}, "here", {"pace": None})
+    assert "limits.pace = not set, pace = 3" in str(judged)

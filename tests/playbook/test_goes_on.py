@@ -92,3 +92,39 @@ def test_what_needs_a_phase_that_failed_is_skipped_and_the_rest_is_not(
     assert stored["again"]["reason"] == "it looks at first, which is failed"
     assert stored["other"]["state"] == "done"
     assert rows(tmp_path / "out")["first", "ends well"]["verdict"] == "failed"
+
+
+def test_evidence_of_other_settings_is_not_that_of_this_one(play: Run, tmp_path: Path) -> None:
+    """A phase that was not asked for this time counts where it was done with the same settings, and nowhere else."""
+    deliverables = tmp_path / "out" / "deliverables"
+    play("launch.nproc=2", text=BOOK)
+    assert rows(tmp_path / "out")["first", "failures == 0"]["verdict"] == "met"
+    assert (deliverables / "first" / "metrics.csv").is_file()
+    (deliverables / "mine.txt").write_text("of the operator")
+
+    again = play("launch.nproc=2", text=BOOK, phases="accept")
+    assert again.verdict.startswith("passed what was judged; 1 not judged")
+    assert rows(tmp_path / "out")["first", "failures == 0"]["verdict"] == "met"
+
+    other = play("launch.nproc=2", "data.users=70", text=BOOK, phases="accept")
+    assert other.verdict == "nothing was judged; 3 skipped"
+    first = rows(tmp_path / "out")["first", ""]
+    assert (first["verdict"], first["number"]) == ("skipped", "")
+    assert "what it left is of other settings (data.users: 60 → 70)" in first["why"]
+    assert sorted(path.name for path in deliverables.rglob("*") if path.is_file()) == [
+        "acceptance.csv",
+        "acceptance.json",
+        "mine.txt",
+    ]
+    assert "of other settings" in (tmp_path / "out" / "report.md").read_text()
+
+    # What looks at such a run has nothing to look at; what makes no sense any more is not counted either.
+    record = play("launch.nproc=1", text=BOOK, phases="again,other,accept")
+    assert "of which there is nothing that was asked for now" in record.phase("again").outdated
+    assert rows(tmp_path / "out")["other", ""]["why"] == "one rank"
+
+
+def test_a_verdict_is_not_there_before_everything_was_judged_again(play: Run) -> None:
+    play(text=BOOK)
+    record = play(text=BOOK, phases="first")
+    assert (record.verdict, record.phase("accept").state) == ("", "skipped")

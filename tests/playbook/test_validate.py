@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from paceline.errors import ConfigError
 from paceline.playbook.playbook import Playbook, load_playbook
 from paceline.playbook.preview import check_play, describe_play
 from paceline.playbook.remedy import choose_remedy
@@ -78,6 +79,31 @@ def test_the_machine_chooses_sizes_and_thresholds() -> None:
     assert few.settings("endure", {})["train.max_steps"] < many.settings("endure", {})["train.max_steps"]
     assert load("limits.memory_growth=0.5").limits["memory_growth"] == 0.5
     assert few.limits["memory_growth"] == 0.05
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["config=nope"], ["'nope' is neither a recipe nor a configuration file"]),
+        (["sizes.baseline=x"], ["sizes.baseline=x is not a number"]),
+        (["nope.key=1", "limits.pace=fast"], ["there is no key nope.key", "limits.pace=fast is not a number"]),
+        (
+            ["sizes.rows=0", "sizes.long=1.5"],
+            ["sizes.rows=0 must be an integer >= 1", "sizes.long=1.5 must be an integer >= 1"],
+        ),
+        (["limits.pace=0"], ["limits.pace=0 is no threshold: it must be above 0"]),
+        (["limits.gate_collapsed=-1"], ["limits.gate_collapsed=-1 is no threshold: it must be 0 or above"]),
+    ],
+)
+def test_a_mistake_is_said_alone(words: list[str], says: list[str]) -> None:
+    """Neither what could not be computed because of it, nor a threshold that everything meets."""
+    with pytest.raises(ConfigError) as caught:
+        load(*words)
+    assert [problem.what.partition(";")[0] for problem in caught.value.problems] == says
+
+
+def test_a_strict_threshold_may_be_zero() -> None:
+    assert load("limits.gate_collapsed=0").limits["gate_collapsed"] == 0
 
 
 def test_a_missed_result_points_to_its_own_ladder() -> None:

@@ -254,6 +254,19 @@ def test_flags_that_cannot_be_used_here(build: Build) -> None:
     assert (check.name, check.status) == ("names", "fail")
 
 
+def test_another_program_has_the_port() -> None:
+    def answer() -> None:
+        with server.accept()[0] as connection:
+            connection.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+
+    with socket.create_server(("::1", 0), family=socket.AF_INET6) as server:
+        port = server.getsockname()[1]
+        threading.Thread(target=answer, daemon=True).start()
+        (check,) = attend(Meeting("::1", "::1", port, 2, 2, 5), node("node-b"))
+    assert f"the first host, [::1]:{port}, left" in check.found
+    assert f"another program has port {port}: choose another --rdzv" in check.remedy
+
+
 def test_nobody_listens_there(build: Build) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]

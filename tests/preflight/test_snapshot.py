@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from paceline.preflight import snapshot
 from paceline.preflight.snapshot import write_snapshot
 
 
@@ -35,3 +36,12 @@ def test_the_working_tree_is_named_and_what_changed_in_it(tmp_path: Path, monkey
     assert changed.endswith("files changed since")
     assert "PyTorch version" in (tmp_path / "out" / "collect_env.txt").read_text()
     assert (tmp_path / "out" / "nvidia_smi.xml").read_text()
+
+
+def test_a_working_tree_without_a_commit_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    subprocess.run(["git", "init", "-q"], check=True, timeout=30)
+    monkeypatch.setattr(snapshot, "_COLLECT", [sys.executable, "-c", ""])
+    write_snapshot(tmp_path / "out")
+    said = (tmp_path / "out" / "git_sha.txt").read_text()
+    assert said.startswith("not available: git rev-parse --verify HEAD ended with 128: fatal: ")

@@ -21,7 +21,9 @@ from paceline.config.nearest import nearest
 from paceline.errors import UsageError
 
 _RESOLVE_S = 5.0
-_MEETING_POINT = re.compile(r"\[(?P<six>[0-9a-fA-F:.%\w]+)\]:(?P<six_port>\d+)|(?P<host>[^\s:/]+):(?P<port>\d+)")
+_MEETING_POINT = re.compile(
+    r"\[(?P<six>[0-9a-fA-F:.%\w]+)\]:(?P<six_port>[0-9]{1,9})|(?P<host>[^\s:/]+):(?P<port>[0-9]{1,9})"
+)
 _EVERY = ("0.0.0.0", "::", "*")
 _LIKE = "write it like --rdzv node-a:29500, the same on every host"
 
@@ -30,7 +32,9 @@ def parse_meeting_point(text: str, where: str = "flag --rdzv") -> tuple[str, int
     """HOST:PORT, or [ADDRESS]:PORT with an IPv6 address."""
     found = _MEETING_POINT.fullmatch(text.strip())
     if found is None:
-        raise UsageError(f"{text!r} is not HOST:PORT", where, _LIKE)
+        six = text.strip().rpartition(":")
+        do = f"write an IPv6 address in brackets: --rdzv [{six[0]}]:{six[2]}" if _plain(six[0]) else _LIKE
+        raise UsageError(f"{text!r} is not HOST:PORT", where, do)
     port = int(found["port"] or found["six_port"])
     if not 1 <= port <= 65535:
         raise UsageError(f"port {port} does not exist (1 to 65535)", where, _LIKE)

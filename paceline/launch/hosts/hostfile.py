@@ -40,7 +40,7 @@ class HostLine:
 def read_hostfile(path: Path) -> list[HostLine]:
     """The hosts in their order; all mistakes of the file at once."""
     try:
-        text = path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8-sig")  # some editors mark a text by three bytes before it
     except (OSError, UnicodeDecodeError) as error:
         what = error.strerror if isinstance(error, OSError) else "it is not text"
         raise UsageError(f"cannot read the hostfile: {what}", str(path), "--hostfile FILE names one that is") from error
@@ -91,6 +91,9 @@ def _wrong_host(target: str, user: str | None, name: str) -> tuple[str, str] | N
         return f"{user!r} is not the name of a user", f"user@{name}"
     if _NAME.fullmatch(name) or _is_address(name):
         return None
+    bare = name.strip("[]").partition("%")[0]
+    if _is_address(bare):
+        return f"{target!r} is not a host", f"{target[: -len(name)]}{bare}, an address without brackets and interface"
     counted = re.fullmatch(r"([A-Za-z0-9][\w.-]*)[:*/](\d+)", name)
     if counted:
         return f"{target!r} is not a host", f"{target[: -len(name)]}{counted[1]} slots={counted[2]}"
@@ -100,12 +103,11 @@ def _wrong_host(target: str, user: str | None, name: str) -> tuple[str, str] | N
 
 
 def _is_address(name: str) -> bool:
-    """An IPv6 one; by its rules, because `cafe:8` looks like a part of one."""
+    """An IPv6 one, without an interface; by its rules, because `cafe:8` looks like a part of one."""
     try:
-        ipaddress.IPv6Address(name)
+        return ipaddress.IPv6Address(name).scope_id is None
     except ValueError:
         return False
-    return True
 
 
 def _read_slots(target: str, word: str, number: int) -> tuple[str, str, HostLine | None]:
@@ -120,6 +122,6 @@ def _read_slots(target: str, word: str, number: int) -> tuple[str, str, HostLine
         close = nearest(key, _SAME)
         do = f"{target} slots={value}" if close else f"{target} slots=8 is all that can be said"
         return f"a hostfile knows no {key!r}", do, None
-    if not (value.isascii() and value.isdecimal() and 1 <= int(value) <= _MOST_SLOTS):
+    if not re.fullmatch(r"[0-9]{1,4}", value) or not 1 <= int(value) <= _MOST_SLOTS:
         return f"slots={value} is not a number of ranks (1 to {_MOST_SLOTS})", f"{target} slots=8", None
     return "", "", HostLine(target, int(value), number)

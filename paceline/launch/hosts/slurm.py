@@ -114,7 +114,7 @@ def _wrong(key: str, value: str, has_value: bool, given: dict[str, str]) -> tupl
             f"time={value} is not a time limit of Slurm",
             "write it like time=2:00:00 (hours), or time=1-12 (days-hours)",
         )
-    is_number = value.isascii() and value.isdecimal() and int(value) >= 1
+    is_number = re.fullmatch(r"[0-9]{1,9}", value) is not None and int(value) >= 1
     if key in ("nodes", "cpus-per-task") and not is_number:
         return f"{key}={value} is not a number", f"write it like {key}=2"
     if key == "signal" and not (is_number and 30 <= int(value) <= 65535):

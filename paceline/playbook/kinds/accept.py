@@ -25,6 +25,7 @@ from paceline.playbook.state import FAILED, SKIPPED, PhaseRecord
 from paceline.playbook.verdicts import LIMITS, MET, NOT_JUDGED, NOT_MEASURED, NOT_MET, shown
 
 COLUMNS = ("phase", "criterion", "number", "file and window", "verdict", "why")
+_TABLE = "acceptance.json"
 SKIPPED_WORD = "skipped"
 REPORTED = "reported"
 """a number that is held to nothing, and is there to be read"""
@@ -60,6 +61,8 @@ class Accept(Phase):
         kinds={"verdict": str},
     )
 
+    judges: ClassVar[bool] = True
+
     kind: Literal["accept"] = key(..., "It judges.")
 
     def plan_work(self, scene: Scene) -> Work:
@@ -68,22 +71,24 @@ class Accept(Phase):
         kept = dict(_deliverables(scene.records, scene.root.parent))
         table = {"v": 1, "verdict": say_verdict(rows), "rows": [asdict(row) for row in rows]}
         texts = {
-            "acceptance.json": json.dumps(finite(table), indent=1, ensure_ascii=False) + "\n",
             "acceptance.csv": write_csv(COLUMNS, [list(asdict(row).values()) for row in rows]),
             **{f"{name}.csv": text for name, text in _tables(scene.records)},
             **{name: path.read_text(encoding="utf-8", errors="replace") for name, path in kept.items()},
         }
+        written = table | {"files": sorted(texts)}
+        texts[_TABLE] = json.dumps(finite(written), indent=1, ensure_ascii=False) + "\n"
         files = {place / name: text for name, text in texts.items()}
-        return Work([], place, {"kind": "accept", "table": table, "files": sorted(texts)}, files)
+        removed = [path for path in _written_before(place) if path not in files]
+        return Work([], place, {"kind": "accept", "table": table, "files": sorted(texts)}, files, removed)
 
     def read(self, work: Work) -> Outcome:
-        rows = [Row(**row) for row in read_json(work.place / "acceptance.json")["rows"]]
+        rows = [Row(**row) for row in read_json(work.place / _TABLE)["rows"]]
         count = {word: sum(row.verdict == word for row in rows) for word in (MET, NOT_JUDGED, SKIPPED_WORD)}
         failed = sum(map(_is_missed, rows))
         verdict = say_verdict(rows)
         results: dict[str, Value] = {"met": count[MET], "failed": failed, "not_judged": count[NOT_JUDGED]}
         results |= {"skipped": count[SKIPPED_WORD], "verdict": verdict}
-        source = f"{work.place.name}/acceptance.json, {len(rows)} rows"
+        source = f"{work.place.name}/{_TABLE}, {len(rows)} rows"
         table = Grid("acceptance", COLUMNS, [list(asdict(row).values()) for row in rows])
         listed = sorted(str(path.relative_to(work.place)) for path in work.place.rglob("*") if path.is_file())
         evidence = [Evidence("verdict", verdict, source)]
@@ -94,8 +99,8 @@ class Accept(Phase):
 
 def judge_record(record: PhaseRecord) -> Iterator[Row]:
     """The rows of one phase: a line for each of its conditions, or one that says why there are none."""
-    if record.state == SKIPPED:
-        yield Row(record.name, "", "", "", SKIPPED_WORD, record.reason)
+    if record.state == SKIPPED or record.outdated:
+        yield Row(record.name, "", "", "", SKIPPED_WORD, record.outdated or record.reason)
         return
     if record.state == FAILED or not record.has_run:
         do = "; ".join(record.remedy)
@@ -152,9 +157,22 @@ def write_csv(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
     return file.getvalue()
 
 
+def _written_before(place: Path) -> list[Path]:
+    """What an earlier start put there, and is there still."""
+    try:
+        names = [Path(name) for name in read_json(place / _TABLE)["files"]]
+    except (OSError, ValueError, KeyError, TypeError):
+        return []
+    return [place / name for name in names if ".." not in name.parts and (place / name).is_file()]
+
+
+def _current(records: Sequence[PhaseRecord]) -> list[PhaseRecord]:
+    return [record for record in records if not record.outdated]
+
+
 def _tables(records: Sequence[PhaseRecord]) -> Iterator[tuple[str, str]]:
     """Each phase's tables: that of the buckets, of the optimizer, of the ranges."""
-    for record in records:
+    for record in _current(records):
         for number, table in enumerate(record.tables, 1):
             name = record.name if number == 1 else f"{record.name}-{number}"
             yield name, write_csv(table["columns"], table["rows"])
@@ -162,7 +180,7 @@ def _tables(records: Sequence[PhaseRecord]) -> Iterator[tuple[str, str]]:
 
 def _deliverables(records: Sequence[PhaseRecord], root: Path) -> Iterator[tuple[str, Path]]:
     """(name in the directory, file): snapshots as they are called, records of runs under the phase's name."""
-    for record in records:
+    for record in _current(records):
         links: Mapping[str, Path] = {word: root / place for word, place in record.links.items()}
         if "snapshot" in links and links["snapshot"].is_dir():
             yield from ((path.name, path) for path in sorted(links["snapshot"].iterdir()))

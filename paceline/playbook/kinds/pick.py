@@ -102,7 +102,10 @@ class Pick(Successor):
         evidence = [Evidence("winner", winner.name, why), Evidence("its pace", pace.shown, source)]
         links["best"] = winner.root / "config.yaml"
         sources |= dict.fromkeys(("pace", "pace_std"), source)
-        sources |= {"slowest_pace": _source(slowest), "winner": f"{record}; {why}"}
+        sources |= {
+            "slowest_pace": _source(slowest),
+            "winner": f"{record}, the last {self.window} steps of each case: {why}",
+        }
         return Outcome(results, evidence, links, sources, tables=[table])
 
 

@@ -29,7 +29,9 @@ def test_where_to_meet() -> None:
     assert parse_meeting_point("[fe80::1]:1") == ("fe80::1", 1)
 
 
-@pytest.mark.parametrize("text", ["node-a", "node-a:", ":29500", "node-a:port", "a b:1", "tcp://a:1", "a:0", "a:65536"])
+@pytest.mark.parametrize(
+    "text", ["node-a", "node-a:", ":29500", "node-a:port", "a b:1", "tcp://a:1", "a:0", "a:65536", "a:" + "9" * 5000]
+)
 def test_where_nobody_can_meet(text: str) -> None:
     with pytest.raises(UsageError) as caught:
         parse_meeting_point(text)
@@ -40,6 +42,13 @@ def test_where_nobody_can_meet(text: str) -> None:
 def test_every_address_is_none_to_meet_at(text: str) -> None:
     with pytest.raises(UsageError, match="none that others can reach"):
         parse_meeting_point(text)
+
+
+def test_an_address_in_six_needs_brackets() -> None:
+    with pytest.raises(UsageError) as caught:
+        parse_meeting_point("fd00::1:29500")
+    assert caught.value.problems[0].do == "write an IPv6 address in brackets: --rdzv [fd00::1]:29500"
+    assert parse_meeting_point("[fd00::1]:29500") == ("fd00::1", 29500)
 
 
 def test_a_name_that_resolves_and_one_that_does_not() -> None:

@@ -12,7 +12,8 @@ from paceline.launch.hosts.hostfile import HostLine, read_hostfile
 
 def test_hosts_in_their_order(tmp_path: Path) -> None:
     path = tmp_path / "hosts"
-    path.write_text("# ours\nnode-a slots=8   # leads\n\n  anna@10.0.0.2\nfe80::1 slots=1\n")
+    # As an editor of another system leaves it: marked, and with two characters at the end of a line.
+    path.write_bytes(b"\xef\xbb\xbf# ours\r\nnode-a slots=8   # leads\r\n\r\n\tanna@10.0.0.2\r\nfe80::1\tslots=1\n")
     found = read_hostfile(path)
     assert found == [HostLine("node-a", 8, 2), HostLine("anna@10.0.0.2", None, 4), HostLine("fe80::1", 1, 5)]
     assert [each.name for each in found] == ["node-a", "10.0.0.2", "fe80::1"]
@@ -26,6 +27,9 @@ def test_hosts_in_their_order(tmp_path: Path) -> None:
         ("node-a colour=red", "knows no 'colour'", "node-a slots=8 is all"),
         ("node-a slots=four", "slots=four is not a number", "node-a slots=8"),
         ("node-a slots=0", "slots=0 is not a number", "node-a slots=8"),
+        (f"node-a slots={'9' * 5000}", "is not a number of ranks (1 to 1024)", "node-a slots=8"),
+        ("[::1]", "'[::1]' is not a host", "::1, an address without brackets"),
+        ("anna@fe80::1%eth0", "is not a host", "anna@fe80::1, an address without brackets"),
         ("node-a slots=", "slots= is not a number", "node-a slots=8"),
         ("node-a slots = 4", "spaces around =", "node-a slots=4"),
         ("node-a slots= 4", "spaces around =", "node-a slots=4"),

@@ -44,6 +44,7 @@ def test_options_apart_or_together() -> None:
         ("colour=red", "knows no 'colour'", "there are: account"),
         ("time=2h", "time=2h is not a time limit", "time=2:00:00"),
         ("nodes=two", "nodes=two is not a number", "nodes=2"),
+        (f"nodes={'9' * 5000}", "is not a number", "nodes=2"),
         ("nodes=0", "nodes=0 is not a number", "nodes=2"),
         ("partition", "partition= cannot be used", "partition=VALUE"),
         ("partition=a;b", "partition=a;b cannot be used", "partition=VALUE"),
