@@ -90,7 +90,9 @@ class Pick(Successor):
         results: dict[str, Value] = {"num_cases": len(tried), "failures": sum(not each.can_win for each in tried)}
         rows = [_row(each, each is winner) for each in tried]
         table = Grid(
-            f"last {self.window} steps of each case", ("case", "mean", "deviation", "unit", "window", ""), rows
+            f"at most the last {self.window} steps of each case",
+            ("case", "mean", "deviation", "unit", "window", ""),
+            rows,
         )
         links, record = {"sweep": work.place}, short(work.place / RECORD)
         sources = dict.fromkeys(results, f"{record}, {len(tried)} trials")
@@ -104,7 +106,7 @@ class Pick(Successor):
         sources |= dict.fromkeys(("pace", "pace_std"), source)
         sources |= {
             "slowest_pace": _source(slowest),
-            "winner": f"{record}, the last {self.window} steps of each case: {why}",
+            "winner": f"{record}, at most the last {self.window} steps of each case: {why}",
         }
         return Outcome(results, evidence, links, sources, tables=[table])
 

@@ -61,7 +61,7 @@ def test_what_is_read_from_the_trials(tmp_path: Path) -> None:
     }
     # The window is the phase's, and the winner's values are found where its trial was run.
     assert outcome.sources["pace"] == "trials/1/metrics.csv, units_per_s, steps 41 to 60 (4 rows)"
-    assert "sweep/sweep.json, the last 20 steps of each case: the highest mean" in outcome.sources["winner"]
+    assert "sweep/sweep.json, at most the last 20 steps of each case: the highest mean" in outcome.sources["winner"]
     assert outcome.links["best"] == place / "trials/1/config.yaml"
     assert [row[-1] for row in outcome.tables[0].rows] == ["", "winner", "does not fit"]
     assert set(outcome.results) | {"seconds"} == set(phase.reports.names)
