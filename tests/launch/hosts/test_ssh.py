@@ -8,6 +8,7 @@ import stat
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
@@ -41,8 +42,12 @@ def ssh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     return str(program)
 
 
-def children() -> list[psutil.Process]:
-    return psutil.Process().children(recursive=True)
+@pytest.fixture
+def nothing_is_left() -> Iterator[None]:
+    """Beside what other tests of this process keep."""
+    before = set(psutil.Process().children(recursive=True))
+    yield
+    assert set(psutil.Process().children(recursive=True)) <= before
 
 
 def test_a_host_is_told_the_directory_the_python_and_where_to_meet(tmp_path: Path) -> None:
@@ -56,6 +61,7 @@ def test_a_host_is_told_the_directory_the_python_and_where_to_meet(tmp_path: Pat
     assert command[-2:] == ["anna@node-b", line]
 
 
+@pytest.mark.usefixtures("nothing_is_left")
 def test_every_host_runs_it_and_what_they_say_is_told_apart(ssh: str) -> None:
     said: list[str] = []
     # It says that no command has these options: enough to see it was asked there.
@@ -63,9 +69,9 @@ def test_every_host_runs_it_and_what_they_say_is_told_apart(ssh: str) -> None:
     assert code == 2
     for name in ("node-a", "node-b"):
         assert f"[{name}] UsageError: there is no command 'nonsense'" in "\n".join(said)
-    assert children() == []
 
 
+@pytest.mark.usefixtures("nothing_is_left")
 def test_a_host_that_cannot_be_reached_ends_all_with_its_reason(ssh: str) -> None:
     endless = ["bench", "loader", "--help"]
     began = time.monotonic()
@@ -78,7 +84,6 @@ def test_a_host_that_cannot_be_reached_ends_all_with_its_reason(ssh: str) -> Non
     assert first.where == "hostfile, line 2"
     assert "ssh -o BatchMode=yes gone true" in first.do
     assert time.monotonic() - began < 30
-    assert children() == []
 
 
 def test_a_directory_that_is_not_there(ssh: str) -> None:
