@@ -81,7 +81,7 @@ def _conclude(root: Path) -> None:
     table.add_column("", overflow="fold")
     for phase in record.phases:
         took = f"{phase.seconds:,.1f} s" if phase.attempts else ""
-        table.add_row(phase.name, phase.kind, phase.state, took, escape(phase.outdated or phase.reason))
+        table.add_row(phase.name, phase.kind, phase.state, took, escape(phase.outdated or phase.reason or phase.note))
     build_console().print(table)
     for phase in record.phases:
         for line in phase.remedy:

@@ -51,7 +51,7 @@ class Scene:
     root: Path
     """the phase's own directory; nothing in it is ever deleted"""
     number: int
-    """1, or higher where it is done again with other settings: then in another directory"""
+    """1, or higher where it is done again with other settings, or elsewhere: then in another directory"""
     config: str
     """the recipe or YAML file to begin with"""
     settings: Mapping[str, Any]
@@ -66,6 +66,8 @@ class Scene:
     """of the phase whose cases these are"""
     records: Sequence[PhaseRecord] = ()
     """where the phases before this one stand: for a phase that judges them"""
+    moves: int = 0
+    """how often it was begun anew on another machine or with other code"""
 
     def place(self, word: str) -> Path:
         """A directory of this phase that no other settings have written to."""
@@ -109,10 +111,19 @@ class Work:
     beside: Mapping[str, Path] = field(default_factory=dict)
     """what of earlier phases it is read together with"""
 
-    @property
-    def fingerprint(self) -> str:
-        text = json.dumps(self.identity, sort_keys=True, separators=(",", ":"), default=str)
+    def fingerprint(self, root: Path) -> str:
+        """Of its identity; what lies in the playbook's directory is named from there, so that it may be moved as a whole."""
+        named = _name_from(root, dict(self.identity))
+        text = json.dumps(named, sort_keys=True, separators=(",", ":"), default=str)
         return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _name_from(root: Path, value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {name: _name_from(root, inner) for name, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_name_from(root, inner) for inner in value]
+    return value.removeprefix(f"{root}/") if isinstance(value, str) else value
 
 
 class Phase(Section, ABC):

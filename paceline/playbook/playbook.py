@@ -34,7 +34,7 @@ from paceline.playbook.sizes import choose_sizes, compute, is_formula, read_fact
 from paceline.playbook.verdicts import LIMITS
 from paceline.recipes.job import load_job
 
-_TOP = ("about", "config", "set", "sizes", "limits", "phases")
+_TOP = ("about", "config", "bound", "set", "sizes", "limits", "phases")
 _OWN = ("sizes", "limits")
 """what is the playbook's and can be typed"""
 _BY_KEY = ("axes", "baseline", "set", "runs", "a", "b")
@@ -61,6 +61,12 @@ class Playbook:
     """phase -> configuration keys that are for it alone"""
     limits: Mapping[str, float | None] = field(default_factory=dict)
     """thresholds that gates ask for as `limits.NAME`; null: nobody has set it, and what it would decide is not judged"""
+    bound: bool | None = None
+    """whether what was done on another machine, or with other code, is done again; None: where a phase judges the others"""
+
+    @property
+    def is_bound(self) -> bool:
+        return any(phase.judges for phase in self.phases.values()) if self.bound is None else self.bound
 
     def where(self, name: str, word: str) -> str:
         """Who said what a phase says about a word."""
@@ -136,6 +142,10 @@ def load_playbook(target: str, overrides: Sequence[str] = ()) -> Playbook:
     config = top.pop("config", None)
     if config is None or not isinstance(config.value, str):
         problems.append(Problem("the playbook does not say what it trains", shown, "add a line `config: sasrec`"))
+    bound = top.pop("bound", Entry(None, ""))
+    if bound.value not in (None, True, False):
+        what = f"bound={show(bound.value)} is neither true nor false"
+        problems.append(Problem(what, bound.origin, "write bound: true, or leave it out"))
     if not order:
         problems.append(Problem("the playbook has no phases", shown, "add `phases: {P0: {kind: train}}`"))
     if problems:
@@ -143,7 +153,8 @@ def load_playbook(target: str, overrides: Sequence[str] = ()) -> Playbook:
     assert config is not None
     about = top.pop("about", Entry("", "")).value
     fixed = {key.removeprefix("set."): entry.value for key, entry in top.items() if key.startswith("set.")}
-    return Playbook(path.stem, shown, str(about), config.value, fixed, phases, origins, config_keys, own, limits)
+    words = (path.stem, shown, str(about), config.value)
+    return Playbook(*words, fixed, phases, origins, config_keys, own, limits, bound.value)
 
 
 def _suit(target: str, typed: Layer) -> str:

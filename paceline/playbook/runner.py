@@ -2,8 +2,8 @@
 
     record = Play(stage).run()       # goes on where it was; GateError where a gate is not met
 
-What is done stays done: a phase is run again only where it has not ended well, or where its settings are others by now (and then in a
-directory of its own). Its gate is judged anew each time, so that another gate needs no second training.
+What is done stays done: a phase is run again only where it has not ended well, or where standing.py says that what it left is not what is
+asked for now (and then in a directory of its own). Its gate is judged anew each time, so that another gate needs no second training.
 """
 
 from __future__ import annotations
@@ -12,24 +12,24 @@ import contextlib
 import os
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from paceline.config.expression import parse
-from paceline.config.source import show
 from paceline.errors import GateError, Interrupted, PacelineError, Problem, UsageError
 from paceline.files import storage_errors, write_text
 from paceline.launch.hardware import driver_version, list_gpus
 from paceline.launch.signals import WORDS, OperatorSignals
 from paceline.playbook.child import PREFIX, Child, Ended
 from paceline.playbook.gate import Judged, judge
+from paceline.playbook.ground import find_ground
 from paceline.playbook.pages import write_pages
 from paceline.playbook.phase import Phase, Work
-from paceline.playbook.preview import show_command
 from paceline.playbook.remedy import choose_remedy, fill_remedy
 from paceline.playbook.results import Outcome
-from paceline.playbook.stage import Links, Stage
+from paceline.playbook.stage import Stage
+from paceline.playbook.standing import Standing
 from paceline.playbook.state import (
     DONE,
     FAILED,
@@ -41,11 +41,10 @@ from paceline.playbook.state import (
     PhaseRecord,
     PlayRecord,
     Store,
-    relative,
 )
 from paceline.playbook.verdicts import NOT_MEASURED
 from paceline.playbook.verdicts import NOT_MET as UNMET
-from paceline.playbook.winner import Used, find_used
+from paceline.playbook.winner import find_used
 from paceline.telemetry.layout import RunLayout
 from paceline.telemetry.machine import describe_machine
 
@@ -61,6 +60,7 @@ class Play:
         self._prefix = prefix or PREFIX
         self._say = say
         self._store = Store(self._root)
+        self._standing = Standing(stage, find_ground(), say)
 
     def run(self) -> PlayRecord:
         """Everything that is selected, in order; the record at its end."""
@@ -144,29 +144,12 @@ class Play:
     def _skip(self, record: PlayRecord, entry: PhaseRecord, reason: str) -> None:
         self._say(f"{entry.name}: skipped ({reason})")
         if entry.has_run:
-            entry.outdated = self._find_outdated(record, entry, reason)
+            entry.outdated = self._standing.find_outdated(record, entry, reason)
             if entry.outdated:
                 self._say(f"{entry.name}: {entry.outdated}")
         else:
             entry.state, entry.reason = SKIPPED, reason
         self._save(record)
-
-    def _find_outdated(self, record: PlayRecord, entry: PhaseRecord, reason: str) -> str:
-        """Why what an earlier start left says nothing about what is asked for now; empty: it does."""
-        phase, links = self._playbook.phases[entry.name], self._stage.links(record)
-        if reason == phase.otherwise:
-            return reason
-        if old := next((source for source in phase.trained().values() if record.phase(source).outdated), None):
-            return f"what it left is of other settings (those of {old}); {reason}"
-        try:
-            used = find_used(self._playbook, entry.name, links)
-            work = phase.plan_work(self._stage.scene(entry.name, used, links, entry.number, record))
-        except PacelineError as error:
-            return f"what it left is of an earlier start ({error.problems[0].what}); {reason}"
-        if work.fingerprint == entry.fingerprint:
-            return ""
-        changed = _show_changes(entry, self._playbook.settings(entry.name, used.settings))
-        return f"what it left is of other settings ({changed}); {reason}"
 
     def _fill_remedy(self, record: PlayRecord, name: str) -> list[str]:
         """What to type next, with the run and the configuration of this phase."""
@@ -189,7 +172,7 @@ class Play:
         used = find_used(self._playbook, name, links)
         for note in self._playbook.not_for(name):
             self._say(f"{name}: {note}")
-        work = self._plan_or_again(record, entry, phase, used, links)
+        work = self._standing.plan(record, entry, used, links)
         entry.uses = used.to_record(self._playbook.by_hand(name))
         outcome = self._look_back(entry, phase, work) if entry.has_run else None
         if outcome is None:
@@ -211,20 +194,6 @@ class Play:
             self._say(f"{name}: {each}")
         if failed:
             raise self._gate_error(entry, failed)
-
-    def _plan_or_again(self, record: PlayRecord, entry: PhaseRecord, phase: Phase, used: Used, links: Links) -> Work:
-        """The work of the phase, in the directory that its settings already have, or in a fresh one."""
-        work = phase.plan_work(self._stage.scene(entry.name, used, links, entry.number, record))
-        settings = self._playbook.settings(entry.name, used.settings)
-        if entry.fingerprint and work.fingerprint != entry.fingerprint:
-            changed = _show_changes(entry, settings)
-            self._say(f"{entry.name}: changed since it was begun ({changed}): it is done again")
-            fresh = PhaseRecord(entry.name, entry.kind, entry.about, number=entry.number + 1, numbers=entry.numbers)
-            vars(entry).update(vars(fresh))
-            work = phase.plan_work(self._stage.scene(entry.name, used, links, entry.number, record))
-        entry.settings, entry.fingerprint = settings, work.fingerprint
-        entry.command, entry.place = show_command(work), relative(work.place, self._root)
-        return work
 
     def _look_back(self, entry: PhaseRecord, phase: Phase, work: Work) -> Outcome | None:
         """What a phase that has run left; None where that is gone, and it has to be run again."""
@@ -314,15 +283,6 @@ class Play:
     def _save(self, record: PlayRecord) -> None:
         self._store.save(record)
         write_pages(record, self._root)
-
-
-def _show_changes(entry: PhaseRecord, settings: Mapping[str, Any]) -> str:
-    changed = [
-        f"{key}: {show(entry.settings.get(key))} → {show(settings.get(key))}"
-        for key in dict.fromkeys([*entry.settings, *settings])
-        if entry.settings.get(key) != settings.get(key)
-    ]
-    return ", ".join(changed) or "what it is asked to do"
 
 
 def _read(phase: Phase, work: Work, entry: PhaseRecord) -> Outcome:

@@ -25,14 +25,17 @@ class Stage:
     root: Path
     """absolute"""
 
-    def scene(self, name: str, used: Used, links: Links, number: int = 1, record: PlayRecord | None = None) -> Scene:
+    def scene(
+        self, name: str, used: Used, links: Links, number: int = 1, record: PlayRecord | None = None, moves: int = 0
+    ) -> Scene:
         """What the phase of that name is shown."""
         settings = self.playbook.settings(name, used.settings)
         config = self.playbook.config_of(name)
         cases, baseline = used.cases, used.baseline
         place = self.root / name
         before = self._before(name, record)
-        return Scene(name, place, number, config, settings, tuple(used.settings), links, cases, baseline, before)
+        keys = tuple(used.settings)
+        return Scene(name, place, number, config, settings, keys, links, cases, baseline, before, moves)
 
     def _before(self, name: str, record: PlayRecord | None) -> list[PhaseRecord]:
         names = list(self.playbook.phases)

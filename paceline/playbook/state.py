@@ -50,6 +50,12 @@ class PhaseRecord:
     number: int = 1
     fingerprint: str = ""
     """of what is to be done; another one means that it is done again"""
+    ground: dict[str, str] = field(default_factory=dict)
+    """the machine and the code that it was done on, as ground.py says them"""
+    moves: int = 0
+    """how often it was begun anew because these were others"""
+    note: str = ""
+    """why it was done again, or where it was done, if not here"""
     settings: dict[str, Any] = field(default_factory=dict)
     uses: list[dict[str, Any]] = field(default_factory=list)
     """{"from": "P1.best", "file": …, "key": …, "value": …}; "by_hand" where something else was typed"""

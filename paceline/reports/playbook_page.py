@@ -141,7 +141,8 @@ def _phase(facts: PlaybookFacts, phase: PhaseFacts, beside: Path) -> Iterator[Pa
         yield Note(text(record["about"]))
     reason = _reason(phase)
     yield Note(f"{phase.state}: {reason}" if reason else phase.state, _TONES.get(phase.state, "plain"))
-    rows = [("command", text(record["command"]))] if record.get("command") else []
+    rows = [("note", text(record["note"]))] if record.get("note") else []
+    rows += [("command", text(record["command"]))] if record.get("command") else []
     rows += [("took", duration(phase.seconds))] if phase.seconds else []
     attempts = record.get("attempts")
     rows += [("attempts", counted(attempts, "attempt"))] if isinstance(attempts, int) and attempts > 1 else []

@@ -78,12 +78,18 @@ class Inside:
 def play(
     tmp_path: Path, written: Callable[..., Playbook], calls: object, monkeypatch: pytest.MonkeyPatch
 ) -> Callable[..., PlayRecord]:
-    """Checks and runs a playbook in tmp_path/out."""
+    """Checks and runs a playbook, in tmp_path/out where nothing else is said."""
     monkeypatch.setattr(runner, "Child", Inside)
 
-    def run(*overrides: str, text: str = SMALL, phases: str | None = None, start: str | None = None) -> PlayRecord:
+    def run(
+        *overrides: str,
+        text: str = SMALL,
+        phases: str | None = None,
+        start: str | None = None,
+        out: Path | None = None,
+    ) -> PlayRecord:
         book = written(text, *overrides)
-        stage = Stage(book, select(book, phases, start), tmp_path / "out")
+        stage = Stage(book, select(book, phases, start), out or tmp_path / "out")
         check_play(stage)
         return runner.Play(stage).run()
 

@@ -145,8 +145,9 @@ def _text(plan: Mapping[str, Any]) -> str:
 
 def sweep_work(kind: str, plan: Mapping[str, Any], scene: Scene, retry_failed: bool) -> Work:
     file = scene.root / "plan.yaml"
-    # One directory whatever the plan: the ledger knows which trials are still good, and runs only what is new.
-    place = scene.root / "sweep"
+    # One directory whatever the plan: the ledger knows which trials are still good, and runs only what is new. It does not
+    # know hosts: for it a trial of another node of the same kind is still good.
+    place = scene.root / (f"sweep-{scene.moves + 1}" if scene.moves else "sweep")
     retry = ["--retry-failed"] if retry_failed else []
     identity = {"kind": kind, "plan": dict(plan), "digest": file_digest(scene.config), "retry_failed": retry_failed}
     return Work(["sweep", str(file), "--out", str(place), *retry], place, identity, {file: _text(plan)})

@@ -33,7 +33,7 @@ def test_both_runs_are_asked(tmp_path: Path) -> None:
     # What is not known yet has a name; another run is another work.
     later = phase.plan_work(scene(tmp_path))
     assert later.arguments[2] == "<P2.run>"
-    assert later.fingerprint != work.fingerprint
+    assert later.fingerprint(tmp_path) != work.fingerprint(tmp_path)
 
 
 def test_what_it_reports(tmp_path: Path) -> None:

@@ -47,7 +47,7 @@ def test_leading_cases_bring_their_baseline_unless_the_plan_has_one() -> None:
     assert plan_of(build(baseline=cases[0]), seen)["baseline"] == cases[0]
 
 
-def test_another_plan_is_other_work_in_the_same_directory() -> None:
+def test_another_plan_is_other_work_in_the_same_directory(tmp_path: Path) -> None:
     first, second = (build(axes={"model.blocks": values}).plan_work(scene({})) for values in ([1], [1, 2]))
-    assert first.fingerprint != second.fingerprint
+    assert first.fingerprint(tmp_path) != second.fingerprint(tmp_path)
     assert first.place == second.place == Path("out/P1/sweep")

@@ -1,0 +1,98 @@
+"""Whether what a phase has left is what is asked for now: of the same settings and, where that counts, of this machine and this code.
+
+    standing.plan(record, entry, used, links)      -> Work    in the directory that it has already, or in a fresh one
+    standing.find_outdated(record, entry, why)     -> "what it left is of other settings (data.users: 60 → 70); not asked for …"
+
+A playbook that judges (`accept`) says something about a machine and its code: on another one its phases are done again. What others
+train stays what it is wherever it was trained, and goes on there; the record says where that was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from paceline.config.source import show
+from paceline.errors import PacelineError
+from paceline.playbook.ground import show_difference
+from paceline.playbook.phase import Work
+from paceline.playbook.preview import show_command
+from paceline.playbook.stage import Links, Stage
+from paceline.playbook.state import PhaseRecord, PlayRecord, relative
+from paceline.playbook.winner import Used, find_used
+
+_DONE_ELSEWHERE = "done elsewhere"
+
+
+class Standing:
+    """Of the phases of one playbook, held against one start of it."""
+
+    def __init__(self, stage: Stage, ground: Mapping[str, str], say: Callable[[str], None]) -> None:
+        self._stage = stage
+        self._playbook = stage.playbook
+        self._ground = dict(ground)
+        self._say = say
+
+    def plan(self, record: PlayRecord, entry: PhaseRecord, used: Used, links: Links) -> Work:
+        """The work of a phase; a phase that is to be done again begins with an empty record."""
+        work = self._plan_work(record, entry, used, links)
+        settings = self._playbook.settings(entry.name, used.settings)
+        moved = show_difference(entry.ground, self._ground) if entry.fingerprint else ""
+        changed = self._find_change(entry, work, settings)
+        if changed:
+            self._say(f"{entry.name}: it is done again, because it was begun with {changed}")
+            self._begin_again(entry, f"done again, because it was begun with {changed}", is_moved=bool(moved))
+            work = self._plan_work(record, entry, used, links)
+        elif moved and entry.ground:
+            entry.note = f"{_DONE_ELSEWHERE if entry.has_run else 'begun elsewhere'} ({moved})"
+            self._say(f"{entry.name}: {entry.note}")
+        elif entry.note.startswith(_DONE_ELSEWHERE):
+            entry.note = ""
+        if not entry.has_run:
+            entry.ground = dict(self._ground)
+        entry.settings, entry.fingerprint = settings, work.fingerprint(self._stage.root)
+        entry.command, entry.place = show_command(work), relative(work.place, self._stage.root)
+        return work
+
+    def find_outdated(self, record: PlayRecord, entry: PhaseRecord, reason: str) -> str:
+        """Why what an earlier start left says nothing about what is asked for now; empty: it does. `reason`: why it is not run."""
+        phase, links = self._playbook.phases[entry.name], self._stage.links(record)
+        if reason == phase.otherwise:
+            return reason
+        if old := next((source for source in phase.trained().values() if record.phase(source).outdated), None):
+            return f"what it left is not of what is asked for now (as that of {old}); {reason}"
+        try:
+            used = find_used(self._playbook, entry.name, links)
+            work = self._plan_work(record, entry, used, links)
+        except PacelineError as error:
+            return f"what it left is of an earlier start ({error.problems[0].what}); {reason}"
+        changed = self._find_change(entry, work, self._playbook.settings(entry.name, used.settings))
+        return f"what it left is of {changed}; {reason}" if changed else ""
+
+    def _find_change(self, entry: PhaseRecord, work: Work, settings: Mapping[str, Any]) -> str:
+        """What is another than when the phase was begun, as far as that makes its results others."""
+        if not entry.fingerprint:
+            return ""
+        found = []
+        if work.fingerprint(self._stage.root) != entry.fingerprint:
+            found.append(f"other settings ({_show_changes(entry, settings)})")
+        moved = show_difference(entry.ground, self._ground) if self._playbook.is_bound else ""
+        return " and ".join([*found, *([f"another machine or other code ({moved})"] if moved else [])])
+
+    def _begin_again(self, entry: PhaseRecord, note: str, *, is_moved: bool) -> None:
+        fresh = PhaseRecord(entry.name, entry.kind, entry.about, numbers=entry.numbers, note=note)
+        fresh.number, fresh.moves = entry.number + 1, entry.moves + is_moved
+        vars(entry).update(vars(fresh))
+
+    def _plan_work(self, record: PlayRecord, entry: PhaseRecord, used: Used, links: Links) -> Work:
+        scene = self._stage.scene(entry.name, used, links, entry.number, record, entry.moves)
+        return self._playbook.phases[entry.name].plan_work(scene)
+
+
+def _show_changes(entry: PhaseRecord, settings: Mapping[str, Any]) -> str:
+    changed = [
+        f"{key}: {show(entry.settings.get(key))} → {show(settings.get(key))}"
+        for key in dict.fromkeys([*entry.settings, *settings])
+        if entry.settings.get(key) != settings.get(key)
+    ]
+    return ", ".join(changed) or "what it is asked to do"
