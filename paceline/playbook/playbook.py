@@ -27,10 +27,11 @@ from paceline.config.sections import RunConfig
 from paceline.config.shipped import find_shipped, list_shipped
 from paceline.config.source import Entry, Layer, read_layer, show
 from paceline.errors import ConfigError, PacelineError, Problem
+from paceline.playbook.condition import check_condition, read_facts
 from paceline.playbook.kinds.catalogue import KINDS
 from paceline.playbook.limits import read_limits
 from paceline.playbook.phase import Phase
-from paceline.playbook.sizes import choose_sizes, compute, is_formula, read_facts
+from paceline.playbook.sizes import choose_sizes, compute, is_formula
 from paceline.playbook.verdicts import LIMITS
 from paceline.recipes.job import load_job
 
@@ -139,6 +140,7 @@ def load_playbook(target: str, overrides: Sequence[str] = ()) -> Playbook:
         phase = _build_phase(name, raw[name], origins, problems)
         if phase is not None:
             phases[name] = phase
+            problems += check_condition(phase.when, origins[f"{name}.when"]) if phase.when is not None else []
     config = top.pop("config", None)
     if config is None or not isinstance(config.value, str):
         problems.append(Problem("the playbook does not say what it trains", shown, "add a line `config: sasrec`"))

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from paceline.config.nearest import nearest
 from paceline.config.source import show
 from paceline.errors import PacelineError, UsageError
+from paceline.playbook.condition import holds, read_facts
 from paceline.playbook.playbook import Playbook
-from paceline.playbook.sizes import holds, read_facts
 
 
 @dataclass(frozen=True)

@@ -12,34 +12,16 @@ A formula may use every key of the configuration, world_size, num_gpus and threa
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
-from paceline.config.describe import describe, value_at
 from paceline.config.expression import parse
 from paceline.config.nearest import nearest
 from paceline.config.source import Entry
-from paceline.cores import cpu_count
 from paceline.errors import ConfigError, PacelineError, Problem
-from paceline.launch.placement import place_ranks
-from paceline.recipes.job import load_job
+from paceline.playbook.condition import check_condition, holds
 
 FORMULA = "="
-
-
-def read_facts(config: str, overrides: Sequence[str]) -> dict[str, Any]:
-    """What conditions and formulas may ask for: the configuration, key by key, and where its ranks would go here."""
-    job = load_job(config, overrides)
-    placement = place_ranks(job.config.launch, job.origins["launch.gpus"])
-    values = {name: value_at(job.config, name) for name in describe(type(job.config))}
-    threads = max(1, cpu_count() // placement.world_size)
-    return values | {"world_size": placement.world_size, "num_gpus": placement.num_gpus, "threads": threads}
-
-
-def holds(condition: str, facts: Mapping[str, Any], where: str) -> bool:
-    """Whether a condition holds; a key that this recipe does not have is null."""
-    expression = parse(condition, where)
-    return expression.holds({name: facts.get(name) for name in expression.names})
 
 
 def choose_sizes(written: Mapping[str, Entry], typed: Mapping[str, Entry], facts: Mapping[str, Any]) -> dict[str, Any]:
@@ -51,6 +33,9 @@ def choose_sizes(written: Mapping[str, Entry], typed: Mapping[str, Entry], facts
         if not isinstance(listed.value, list) or not all(isinstance(each, dict) for each in listed.value):
             raise ConfigError("`sizes` is a mapping of numbers, or a list of them", origin, "write sizes: {steps: 200}")
         sets = listed.value
+    wrong = [problem for each in sets if "when" in each for problem in check_condition(str(each["when"]), origin)]
+    if wrong:
+        raise ConfigError(problems=wrong)
     chosen = next((each for each in sets if "when" not in each or holds(str(each["when"]), facts, origin)), None)
     if chosen is None:
         raise ConfigError("no set of sizes holds here", origin, "add one without `when` at the end")

@@ -24,7 +24,7 @@ phases:
   C:
     kind: train
     required: false
-    when: world_size > 1 and data.nothing == null
+    when: world_size > 1 and data.manifest == null
     otherwise: one rank is alone
     set: {launch.nproc: 1}
   D: {kind: check, required: false, of: C}
