@@ -134,19 +134,22 @@ def judge(
     where: str,
     limits: Mapping[str, float | None] | None = None,
     untold: Mapping[str, str] | None = None,
+    missing: Mapping[str, str] | None = None,
 ) -> list[Judged]:
     """Every condition (text, why) against the results; `reported` are the names that the kind could have, `untold` those that this
-    run cannot tell, with the reason."""
+    run cannot tell, `missing` those that it should have told, with the reason."""
     known: dict[str, Value] = {
         f"{phase}.{name}": value for phase, found in earlier.items() for name, value in found.items()
     }
     # What a kind reports and this machine or run does not have is a value that was not measured, not an unknown name.
     known |= dict.fromkeys(reported) | dict(results)
     known |= {f"{LIMITS}{name}": value for name, value in (limits or {}).items()}
-    return [_judge(parse(text, where), known, why, untold or {}) for text, why in conditions]
+    return [_judge(parse(text, where), known, why, untold or {}, missing or {}) for text, why in conditions]
 
 
-def _judge(expression: Expression, known: Mapping[str, Value], why: str, untold: Mapping[str, str]) -> Judged:
+def _judge(
+    expression: Expression, known: Mapping[str, Value], why: str, untold: Mapping[str, str], missing: Mapping[str, str]
+) -> Judged:
     values = {name: known.get(name) for name in sorted(expression.names)}
     unset = [name for name, value in values.items() if name.startswith(LIMITS) and value is None]
     silent = next((untold[name] for name in values if name in untold), None)
@@ -156,5 +159,6 @@ def _judge(expression: Expression, known: Mapping[str, Value], why: str, untold:
         said = "; ".join([*([why] if why else []), f"nobody has set it: {unset[0]}=NUMBER"])
         return Judged(expression.text, NOT_JUDGED, values, said)
     if any(value is None and name in known for name, value in values.items()):
-        return Judged(expression.text, NOT_MEASURED, values, why)
+        reason = next((missing[name] for name in values if name in missing), "")
+        return Judged(expression.text, NOT_MEASURED, values, reason or why)
     return Judged(expression.text, MET if expression.holds(known) else NOT_MET, values, why)

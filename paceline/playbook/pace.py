@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from paceline.playbook.state import RECORD
+from paceline.reports.amounts import counted
 from paceline.telemetry.numbers import is_finite
 from paceline.telemetry.reader import Row, Run
 
@@ -34,7 +35,7 @@ class Pace:
 
     @property
     def window(self) -> str:
-        return f"steps {self.first_step:,} to {self.last_step:,} ({self.num_rows} rows)"
+        return f"steps {self.first_step:,} to {self.last_step:,} ({counted(self.num_rows, 'row')})"
 
     @property
     def shown(self) -> str:

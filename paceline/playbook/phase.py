@@ -155,6 +155,10 @@ class Phase(Section, ABC):
         "Commands to type where it fails, all or by the result that was missed; {run}, {config} and {place} are filled in.",
     )
 
+    unmeasured: Remedies = key(
+        {}, "What to type where a result could not be measured, by its name; in place of remedy."
+    )
+
     def trained(self) -> dict[str, str]:
         """Its own key -> the earlier phase that it names, and whose run is taken."""
         return {}

@@ -46,6 +46,8 @@ class Outcome:
     """name of a result -> the file it stands in, and the window it was taken over"""
     untold: Mapping[str, str] = field(default_factory=dict)
     """name of a result that such a run cannot tell -> why: a condition on it is not judged"""
+    missing: Mapping[str, str] = field(default_factory=dict)
+    """name of a result that this run should have told and has not -> why: a condition on it is not measured, and does not pass"""
     tables: Sequence[Grid] = ()
     skipped: str = ""
     """why there was nothing to look at here: the phase counts as skipped then"""

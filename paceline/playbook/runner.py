@@ -26,7 +26,7 @@ from paceline.playbook.gate import Judged, judge
 from paceline.playbook.ground import find_ground
 from paceline.playbook.pages import write_pages
 from paceline.playbook.phase import Phase, Work
-from paceline.playbook.remedy import choose_remedy, fill_remedy
+from paceline.playbook.remedy import choose_remedies, fill_remedy
 from paceline.playbook.results import Outcome
 from paceline.playbook.stage import Stage
 from paceline.playbook.standing import Standing
@@ -42,8 +42,6 @@ from paceline.playbook.state import (
     PlayRecord,
     Store,
 )
-from paceline.playbook.verdicts import NOT_MEASURED
-from paceline.playbook.verdicts import NOT_MET as UNMET
 from paceline.playbook.winner import find_used
 from paceline.telemetry.layout import RunLayout
 from paceline.telemetry.machine import describe_machine
@@ -157,8 +155,7 @@ class Play:
         place = self._root / entry.place
         sources = [links[source]["run"] for source in phase.trained().values() if "run" in links.get(source, {})]
         run = sources[0] if sources and not phase.trains else place
-        missed = [each for each in entry.gate if each["verdict"] in (UNMET, NOT_MEASURED)]
-        lines = choose_remedy(phase.remedy, [word for each in missed for word in each["values"]])
+        lines = choose_remedies(phase.remedy, phase.unmeasured, entry.gate)
         return fill_remedy(lines, run, self._playbook.config_of(name), self._playbook.typed_words(name), place)
 
     def _with_remedy(self, error: PacelineError, entry: PhaseRecord) -> list[Problem]:
@@ -271,7 +268,9 @@ class Play:
                 if source in self._playbook.phases and source not in earlier and not phase.reports.has(name):
                     what = f"the gate of {entry.name} asks for {name}, and {source} has not been run here"
                     raise UsageError(what, where, f"run {source}, too, or change the gate: {entry.name}.gate=…")
-        return judge(conditions, entry.results, earlier, reported, where, self._playbook.limits, entry.untold)
+        return judge(
+            conditions, entry.results, earlier, reported, where, self._playbook.limits, entry.untold, entry.missing
+        )
 
     def _gate_error(self, entry: PhaseRecord, failed: Sequence[Judged]) -> GateError:
         place = self._root / entry.place if entry.place else self._root

@@ -78,6 +78,8 @@ class PhaseRecord:
     """name of a result -> file and window"""
     untold: dict[str, str] = field(default_factory=dict)
     """name of a result that such a run cannot tell -> why"""
+    missing: dict[str, str] = field(default_factory=dict)
+    """name of a result that was not measured -> why"""
     tables: list[dict[str, Any]] = field(default_factory=list)
     """{"caption": …, "columns": […], "rows": [[…], …]}"""
     numbers: list[str] = field(default_factory=list)
@@ -92,6 +94,7 @@ class PhaseRecord:
         self.evidence = [{"what": e.what, "value": e.value, "from": e.source} for e in outcome.evidence]
         self.links = {word: relative(path, root) for word, path in outcome.links.items()}
         self.sources, self.untold = dict(outcome.sources), dict(outcome.untold)
+        self.missing = dict(outcome.missing)
         self.tables = [asdict(table) for table in outcome.tables]
 
 

@@ -15,6 +15,8 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from paceline.reports.amounts import counted
+
 LEAST = 8
 """points; with fewer an interval means nothing"""
 CONFIDENCE = 0.95
@@ -32,6 +34,9 @@ class Trend:
     first: float
     last: float
     num_points: int
+    """rows of the second part"""
+    num_used: int
+    """of those; a long series is thinned"""
 
     @property
     def shown(self) -> str:
@@ -39,7 +44,10 @@ class Trend:
 
     @property
     def window(self) -> str:
-        return f"steps {self.first:,.0f} to {self.last:,.0f} ({self.num_points} rows), Theil-Sen slope, {CONFIDENCE:.0%} interval"
+        rows = counted(self.num_points, "row")
+        if self.num_used < self.num_points:
+            rows = f"{self.num_used:,} of {rows}, evenly spaced"
+        return f"steps {self.first:,.0f} to {self.last:,.0f} ({rows}), Theil-Sen slope, {CONFIDENCE:.0%} interval"
 
 
 def find_trend(steps: Sequence[float], values: Sequence[float]) -> Trend | None:
@@ -49,9 +57,18 @@ def find_trend(steps: Sequence[float], values: Sequence[float]) -> Trend | None:
     if len(x) < LEAST or statistics.median(y) <= 0:
         return None
     stride = math.ceil(len(x) / _MOST)
-    slope, low, high = find_slope(x[::stride], y[::stride])
+    used = x[::stride]
+    slope, low, high = find_slope(used, y[::stride])
     over = (x[-1] - x[0]) / statistics.median(y)
-    return Trend(slope * over, low * over, high * over, x[0], x[-1], len(x))
+    return Trend(slope * over, low * over, high * over, x[0], x[-1], len(x), len(used))
+
+
+def say_lack(values: Sequence[float]) -> str:
+    """Why a series has no trend."""
+    num = len(values) - len(values) // 2
+    if num < LEAST:
+        return f"{counted(num, 'row')} in the second half of the run, and a slope needs {LEAST}"
+    return "no level above 0 in the second half of the run"
 
 
 def find_slope(x: Sequence[float], y: Sequence[float]) -> tuple[float, float, float]:

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from paceline.playbook.trend import find_slope, find_trend
+from paceline.playbook.trend import find_slope, find_trend, say_lack
 
 STEPS = [5.0 * number for number in range(1, 81)]
 
@@ -64,3 +64,11 @@ def test_a_long_series_is_thinned() -> None:
     trend = find_trend(steps, [1.0 + 1e-5 * step for step in steps])
     assert trend is not None
     assert trend.change == pytest.approx(1e-5 * 1999 / 1.03, rel=0.01)
+    # And says so: the window names what was used, not only what was there.
+    assert "steps 2,000 to 3,999 (400 of 2,000 rows, evenly spaced)" in trend.window
+
+
+def test_why_there_is_none() -> None:
+    assert say_lack([1.0] * 10) == "5 rows in the second half of the run, and a slope needs 8"
+    assert say_lack([1.0]) == "1 row in the second half of the run, and a slope needs 8"
+    assert say_lack([0.0] * 80) == "no level above 0 in the second half of the run"

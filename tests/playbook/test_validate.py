@@ -9,7 +9,7 @@ import pytest
 from paceline.errors import ConfigError
 from paceline.playbook.playbook import Playbook, load_playbook
 from paceline.playbook.preview import check_play, describe_play
-from paceline.playbook.remedy import choose_remedy
+from paceline.playbook.remedy import choose_remedies, choose_remedy
 from paceline.playbook.selection import select
 from paceline.playbook.stage import Stage
 from paceline.triage.ladder import SYMPTOMS
@@ -112,5 +112,14 @@ def test_a_missed_result_points_to_its_own_ladder() -> None:
     assert lost == ["paceline diagnose {run}", "paceline triage {run} --symptom low_throughput"]
     collapsed = choose_remedy(remedies, ["observed.gate_collapsed"])
     assert collapsed[-1].endswith("instability")
+    # What was only too short, or looked at too seldom, has no ladder.
+    phase = load().phases["endure"]
+    gate = [{"verdict": "not measured", "values": {"pace_change_high": None, "limits.pace_loss": 0.2}}]
+    assert choose_remedies(phase.remedy, phase.unmeasured, gate) == ["the same command with a larger sizes.long"]
+    gate.append({"verdict": "not measured", "values": {"observed.gate_collapsed": None}})
+    assert choose_remedies(phase.remedy, phase.unmeasured, gate)[-1].endswith("a smaller sizes.observed")
+    gate.append({"verdict": "not met", "values": {"incidents": 1}})
+    assert choose_remedies(phase.remedy, phase.unmeasured, gate)[-1].endswith("--symptom deadlock")
+    assert len(choose_remedies(phase.remedy, phase.unmeasured, [])) == 5
     # Where the command itself failed, nobody knows yet which one it is.
     assert len(choose_remedy(remedies, [])) == 5

@@ -23,6 +23,7 @@ from paceline.playbook.phase import Phase, Scene, Work
 from paceline.playbook.results import EVERY, Evidence, Grid, Outcome, Reports, Value
 from paceline.playbook.state import FAILED, SKIPPED, PhaseRecord
 from paceline.playbook.verdicts import LIMITS, MET, NOT_JUDGED, NOT_MEASURED, NOT_MET, shown
+from paceline.reports.amounts import counted
 
 COLUMNS = ("phase", "criterion", "number", "file and window", "verdict", "why")
 _TABLE = "acceptance.json"
@@ -88,7 +89,7 @@ class Accept(Phase):
         verdict = say_verdict(rows)
         results: dict[str, Value] = {"met": count[MET], "failed": failed, "not_judged": count[NOT_JUDGED]}
         results |= {"skipped": count[SKIPPED_WORD], "verdict": verdict}
-        source = f"{work.place.name}/{_TABLE}, {len(rows)} rows"
+        source = f"{work.place.name}/{_TABLE}, {counted(len(rows), 'row')}"
         table = Grid("acceptance", COLUMNS, [list(asdict(row).values()) for row in rows])
         listed = sorted(str(path.relative_to(work.place)) for path in work.place.rglob("*") if path.is_file())
         evidence = [Evidence("verdict", verdict, source)]

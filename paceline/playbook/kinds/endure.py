@@ -19,11 +19,12 @@ from paceline.playbook.kinds.train import Train
 from paceline.playbook.pace import rates_of, short
 from paceline.playbook.phase import Work
 from paceline.playbook.results import Evidence, Outcome, Reports, Value
-from paceline.playbook.trend import LEAST, Trend, find_trend
+from paceline.playbook.trend import Trend, find_trend, say_lack
+from paceline.reports.amounts import counted
 from paceline.telemetry.numbers import is_finite
 from paceline.telemetry.reader import Run, read_run
 
-COLLAPSED = "observed.gate_collapsed"
+_COLLAPSED = "gate_collapsed"
 
 
 class Endure(Train):
@@ -59,17 +60,20 @@ class Endure(Train):
             "gates_closed": len(closed),
         }
         sources = dict.fromkeys(
-            results, f"{events}, the whole run, {run.metrics[-1]['step'] if run.metrics else 0:,} steps"
+            results, f"{events}, the whole run, {counted(run.metrics[-1]['step'] if run.metrics else 0, 'step')}"
         )
         evidence = [Evidence("incidents", ", ".join(sorted(incidents)) or "none", events)]
         evidence += [Evidence(f"finding: {_kind(each)}", str(each["finding"].get("what")), events) for each in findings]
         metrics = short(run.layout.metrics)
-        for name, what, trend in (
-            ("pace_change", "pace, change", _pace_trend(run)),
-            ("memory_growth", "memory, change", _memory_trend(run)),
+        missing: dict[str, str] = {}
+        for name, what, (steps, values) in (
+            ("pace_change", "pace, change", _pace(run)),
+            ("memory_growth", "memory, change", _memory(run)),
         ):
+            trend = find_trend(steps, values)
             results |= _spread(name, trend)
-            window = trend.window if trend else f"fewer than {LEAST} rows in the second half"
+            missing |= {} if trend else dict.fromkeys(_spread(name, None), say_lack(values))
+            window = trend.window if trend else say_lack(values)
             evidence.append(Evidence(what, trend.shown if trend else "not measured", f"{metrics}, {window}"))
             sources |= dict.fromkeys(_spread(name, trend), f"{metrics}, {window}")
         seen = run.events_of("observation")
@@ -78,22 +82,37 @@ class Endure(Train):
         results |= {f"observed.{name}": value for name, value in last.items()}
         sources |= {f"observed.{name}": where for name in last}
         evidence += [Evidence(name, f"{value:.4g}", where) for name, value in last.items() if is_finite(value)]
+        if has_gates(run) and not is_finite(last.get(_COLLAPSED)):
+            why = "the run tells nothing of the model's gates: they are looked at when it is evaluated"
+            names = [f"observed.{_COLLAPSED}", *([] if any("gate" in name for name in last) else ["gates_closed"])]
+            results |= dict.fromkeys(names)
+            missing |= dict.fromkeys(names, why)
+            evidence.append(Evidence("gates", "not measured", f"{events}, {counted(len(seen), 'observation')}"))
         untold = {} if has_memory(run) else dict.fromkeys(_spread("memory_growth", None), "no row tells of memory")
         return dataclasses.replace(
             outcome,
             untold=untold,
+            missing=missing,
             results={**outcome.results, **results},
             evidence=[*outcome.evidence, *evidence],
             sources={**outcome.sources, **sources},
         )
 
     def criteria(self, results: Mapping[str, Any]) -> list[tuple[str, str]]:
-        """Of a model that tells of gates: none has closed, and no head may have given up its other branches."""
+        """Of a model with gates: none has closed, and no head may have given up its other branches."""
         told = [name for name in results if name.startswith("observed.") and "gate" in name]
-        open_ones = [("gates_closed == 0", f"{len(told)} numbers of gates were told")] if told else []
-        if results.get(COLLAPSED) is None:
+        open_ones = [("gates_closed == 0", f"{counted(len(told), 'number')} of gates told")] if told else []
+        share = f"observed.{_COLLAPSED}"
+        if share not in results:
             return open_ones
-        return [*open_ones, (f"{COLLAPSED} <= limits.gate_collapsed", "share of heads that listen to one branch only")]
+        return [*open_ones, (f"{share} <= limits.gate_collapsed", "share of heads that listen to one branch only")]
+
+
+def has_gates(run: Run) -> bool:
+    """Whether its attention is of branches with gates, as it said at its start: it has to tell of them then."""
+    return any(
+        event.get("about") == "model.sparse" and event.get("effective") == "sparse" for event in run.events_of("choice")
+    )
 
 
 def has_memory(run: Run) -> bool:
@@ -112,12 +131,16 @@ def _spread(name: str, trend: Trend | None) -> dict[str, Value]:
     return {name: trend.change, f"{name}_low": trend.low, f"{name}_high": trend.high}
 
 
-def _pace_trend(run: Run) -> Trend | None:
+Series = tuple[list[float], list[float]]
+"""steps, and the values there"""
+
+
+def _pace(run: Run) -> Series:
     rates = rates_of(run, run.timed)
     known = [(row["step"], rate) for row, rate in zip(run.timed, rates, strict=True) if rate is not None]
-    return find_trend([step for step, _ in known], [rate for _, rate in known])
+    return [step for step, _ in known], [rate for _, rate in known]
 
 
-def _memory_trend(run: Run) -> Trend | None:
+def _memory(run: Run) -> Series:
     known = [(row["step"], row["memory_gib"]) for row in run.metrics if is_finite(row.get("memory_gib"))]
-    return find_trend([step for step, _ in known], [memory for _, memory in known])
+    return [step for step, _ in known], [memory for _, memory in known]

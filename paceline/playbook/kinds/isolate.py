@@ -17,6 +17,7 @@ from paceline.playbook.kinds.train import Train
 from paceline.playbook.pace import read_pace, short
 from paceline.playbook.phase import Scene, Work
 from paceline.playbook.results import Evidence, Outcome, Reports, Value
+from paceline.reports.amounts import counted
 from paceline.telemetry.reader import read_run
 
 
@@ -59,7 +60,9 @@ class Isolate(Train):
         if alone is not None and all_of_them is not None and alone.unit == all_of_them.unit:
             per_rank = all_of_them.mean / num_ranks
             results = {"efficiency": per_rank / alone.mean, "per_rank": per_rank}
-            theirs = f"{short(work.beside['against'] / 'metrics.csv')}, {all_of_them.window}, {num_ranks} ranks"
+            theirs = (
+                f"{short(work.beside['against'] / 'metrics.csv')}, {all_of_them.window}, {counted(num_ranks, 'rank')}"
+            )
             mine = f"{short(work.place / 'metrics.csv')}, {alone.window}"
             evidence.append(Evidence("efficiency of a rank", f"{per_rank / alone.mean:.1%}", f"{theirs}, over {mine}"))
             sources |= {"efficiency": f"{theirs}, over {mine}", "per_rank": theirs}

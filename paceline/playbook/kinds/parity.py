@@ -9,6 +9,7 @@ from paceline.files import read_json
 from paceline.playbook.pace import short
 from paceline.playbook.phase import Phase, Scene, Work
 from paceline.playbook.results import EVERY, Evidence, Grid, Outcome, Reports, Value
+from paceline.reports.amounts import counted
 
 
 class Parity(Phase):
@@ -47,7 +48,7 @@ class Parity(Phase):
             "has_fast": "fast" in times,
             "fast_is_faster": measured["fast_is_faster"],
         }
-        source = f"{short(work.place)}, {len(rows)} comparisons on {measured['device']}"
+        source = f"{short(work.place)}, {counted(len(rows), 'comparison')} on {measured['device']}"
         evidence = [Evidence("fast path", str(measured["fast"]), work.place.name)]
         evidence += [
             Evidence(f"{path}, {measured['length']:,} tokens", f"{spent['total_ms']:,.2f} ms", "forward and backward")

@@ -23,6 +23,7 @@ from paceline.playbook.pace import WINDOW, Pace, read_pace, short
 from paceline.playbook.phase import Scene, Successor, Words, Work
 from paceline.playbook.results import EVERY, Evidence, Grid, Outcome, Reports, Value
 from paceline.playbook.swept import CANNOT_WIN, RECORD, read_swept
+from paceline.reports.amounts import counted
 from paceline.telemetry.reader import read_run
 
 _FIXED = {"repeats": 1, "racing": False}
@@ -95,7 +96,7 @@ class Pick(Successor):
             rows,
         )
         links, record = {"sweep": work.place}, short(work.place / RECORD)
-        sources = dict.fromkeys(results, f"{record}, {len(tried)} trials")
+        sources = dict.fromkeys(results, f"{record}, {counted(len(tried), 'trial')}")
         if winner is None or winner.pace is None:
             return Outcome(results, [Evidence("winner", "none", why)], links, sources, tables=[table])
         pace, source = winner.pace, _source(winner)

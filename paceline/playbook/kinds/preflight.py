@@ -11,6 +11,7 @@ from paceline.playbook.pace import short
 from paceline.playbook.phase import Phase, Scene, Work, file_digest
 from paceline.playbook.results import EVERY, Evidence, Outcome, Reports
 from paceline.recipes.job import load_job
+from paceline.reports.amounts import counted
 
 
 class Preflight(Phase):
@@ -59,7 +60,7 @@ class Preflight(Phase):
             evidence += [
                 Evidence(path.name, _first_line(path), f"{place.name}/{path.name}") for path in sorted(place.iterdir())
             ]
-        sources = dict.fromkeys(results, f"{short(work.place)}, {len(checks)} checks")
+        sources = dict.fromkeys(results, f"{short(work.place)}, {counted(len(checks), 'check')}")
         return Outcome(results, evidence, links, sources)
 
 

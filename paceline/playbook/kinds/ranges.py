@@ -16,6 +16,7 @@ from paceline.files import read_json
 from paceline.playbook.pace import short
 from paceline.playbook.phase import UNKNOWN, Phase, Scene, Work
 from paceline.playbook.results import EVERY, Evidence, Grid, Outcome, Reports, Value
+from paceline.reports.amounts import counted
 
 
 class Ranges(Phase):
@@ -49,7 +50,7 @@ class Ranges(Phase):
         results: dict[str, Value] = {name: found[name] for name in ("covered", "num_steps")}
         results["num_ranges"] = len(found["ranges"])
         results |= {f"share.{_word(row['name'])}": row["share"] for row in found["ranges"]}
-        source = f"{short(Path(found['trace']))}, {found['num_steps']} steps, {found['clock']}"
+        source = f"{short(Path(found['trace']))}, {counted(found['num_steps'], 'step')}, {found['clock']}"
         rows = [
             [row["name"], row["inside"], f"{row['calls']:,}", f"{row['ms']:,.3f}", f"{row['share']:.1%}"]
             for row in found["ranges"]

@@ -16,6 +16,7 @@ from paceline.config.sections import Bool, key
 from paceline.files import read_json
 from paceline.playbook.phase import UNKNOWN, Phase, Scene, Work
 from paceline.playbook.results import EVERY, Evidence, Outcome, Reports, Value
+from paceline.reports.amounts import counted
 
 
 class Serve(Phase):
@@ -68,10 +69,10 @@ class Serve(Phase):
         eager = found["eager"]
         results: dict[str, Value] = {name: eager["total"][name] for name in ("p50_ms", "p90_ms", "p99_ms")}
         results |= {"requests_per_s": eager["per_s"], "lost": eager["lost"], "filters_ms": found["many"]["ms"]}
-        asked = f"{found['callers']} callers, {found['candidates']:,} candidates of {found['items']:,} items, one core"
+        asked = f"{counted(found['callers'], 'caller')}, {counted(found['candidates'], 'candidate')} of {counted(found['items'], 'item')}, one core"
         evidence = [
             Evidence("request", _show(eager["total"]), asked),
-            Evidence("answered", f"{eager['per_s']:,.0f} requests/s", f"{eager['lost']} stages lost"),
+            Evidence("answered", f"{eager['per_s']:,.0f} requests/s", f"{counted(eager['lost'], 'stage')} lost"),
             *(Evidence(f"{stage['kind']} {stage['name']}", _show(stage), "") for stage in eager["stages"]),
             Evidence(
                 "filters, diversity", f"{found['many']['ms']:.2f} ms", f"{found['many']['candidates']:,} candidates"

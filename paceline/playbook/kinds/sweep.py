@@ -26,6 +26,7 @@ from paceline.playbook.acceptance import choose_speed_up
 from paceline.playbook.phase import Scene, Successor, Words, Work, file_digest
 from paceline.playbook.results import EVERY, Evidence, Outcome, Reports, Value
 from paceline.playbook.swept import PACE, SpeedUp, Swept, read_swept
+from paceline.reports.amounts import counted
 from paceline.sweep.matrix import build_matrix
 from paceline.sweep.plan import THROUGHPUT, PlanConfig, load_plan
 
@@ -185,7 +186,7 @@ def swept_evidence(swept: Swept, speed_up: SpeedUp) -> list[Evidence]:
     if speed_up.share is not None:
         least = f", at least {speed_up.low:+.1%}" if speed_up.low is not None else ", by the means"
         rows.append(Evidence("speed-up", f"{speed_up.share:+.1%}{least}", swept.record.name))
-    cost = f"{swept.num_trials} trials, {swept.num_failed} failed, {swept.device_s:,.0f} device-seconds"
+    cost = f"{counted(swept.num_trials, 'trial')}, {swept.num_failed} failed, {swept.device_s:,.0f} device-seconds"
     return [*rows, Evidence("cost", cost, swept.record.name)]
 
 

@@ -71,7 +71,31 @@ def test_too_short_a_run_has_no_plateau(tmp_path: Path) -> None:
     root = write_run(tmp_path / "run", [{"units_per_s": 1.0, "memory_gib": 1.0}] * 10)
     outcome = Endure(kind="endure").read(Work([], root, {}))
     assert outcome.results["memory_growth_high"] is None
-    assert "fewer than 8 rows" in outcome.sources["memory_growth_high"]
+    lack = "5 rows in the second half of the run, and a slope needs 8"
+    assert outcome.sources["memory_growth_high"].endswith(lack)
+    condition = ("memory_growth_high <= limits.memory_growth", "")
+    (judged,) = judge([condition], outcome.results, {}, {}, "", {"memory_growth": 0.1}, outcome.untold, outcome.missing)
+    assert (judged.verdict, judged.why, judged.is_missed) == ("not measured", lack, True)
+
+
+def test_gates_that_nobody_looked_at_are_not_measured(tmp_path: Path) -> None:
+    """Attention of branches has gates whether the run tells of them or not; a dense one has none."""
+    rows = [{"units_per_s": 100.0, "memory_gib": 1.0}] * 40
+    sparse, dense = choice("model.sparse", "auto", "sparse"), choice("model.sparse", "auto", "dense")
+    partly = ("observation", {"step": 5, "values": {"gate_entropy": 0.5}})
+    phase = Endure(kind="endure")
+    for name, events, verdicts in (
+        ("none", [sparse], ["not measured", "not measured"]),
+        ("partly", [sparse, partly], ["met", "not measured"]),
+        ("dense", [dense], []),
+    ):
+        outcome = phase.read(Work([], write_run(tmp_path / name, rows, events), {}))
+        asked = phase.criteria(outcome.results)
+        reported = dict.fromkeys(phase.reports.names)
+        judged = judge(asked, outcome.results, {}, reported, "", {"gate_collapsed": 0.5}, {}, outcome.missing)
+        assert [each.verdict for each in judged] == verdicts, name
+        assert all("tells nothing of the model's gates" in each.why for each in judged if each.is_missed)
+        assert any(each.what == "gates" for each in outcome.evidence) is (name != "dense")
 
 
 def test_memory_that_nobody_tells_is_not_judged(tmp_path: Path) -> None:
