@@ -90,6 +90,9 @@ class Climb:
                 self._say(f"{rung.name}: skipped, {change.skip}")
                 continue
             entry = self.try_once("rung", rung.name, change.settings)
+            if entry.status == "refused":  # nothing was trained, so nothing is known of it
+                self._note(rung.name, change.settings, rung.price, "skipped", entry)
+                continue
             is_cured = self._is_cured(entry)
             if rung.is_evidence:
                 self._note(rung.name, change.settings, rung.price, "evidence", entry)

@@ -65,14 +65,14 @@ class Trials:
     def command(self, settings: Mapping[str, Any], root: Path) -> list[str]:
         """What a person would type."""
         checkpoint = self._subject.checkpoint if can_go_on(self._subject, settings) else None
-        given = self._settings(checkpoint) | dict(settings)
+        given = self._settings(checkpoint, settings) | dict(settings)
         words = [*self._subject.overrides, *(f"{name}={show(value)}" for name, value in given.items())]
         resume = str(checkpoint) if checkpoint is not None else "never"
         start = [sys.executable, "-m", "paceline", "train", self._subject.target]
         return [*start, *replace_words(words), "--out", str(root), "--resume", resume]
 
-    def _settings(self, checkpoint: Path | None) -> dict[str, Any]:
-        """Of every trial: short, watched, and ended when it stands still."""
+    def _settings(self, checkpoint: Path | None, changed: Mapping[str, Any]) -> dict[str, Any]:
+        """Of every trial: short, watched, and ended when it stands still. `changed` is what this one is about."""
         known = describe(type(self._subject.job.config))
         wanted: dict[str, Any] = {
             "train.max_steps": (self._subject.start_step if checkpoint is not None else 0) + self._steps,
@@ -83,9 +83,11 @@ class Trials:
             "supervise.max_restarts": 0,
         } | self._ladder.config.set
         schedule = self._subject.job.config.train.schedule
-        if checkpoint is None and schedule.kind in ("linear", "cosine") and schedule.horizon is None:
-            # The trial's own length would bend the learning rate; a checkpoint holds the run's.
-            wanted["train.schedule.horizon"] = max(10 * self._steps, schedule.warmup_steps + 1)
+        warmup = changed.get("train.schedule.warmup_steps", schedule.warmup_steps)
+        bends = schedule.kind in ("linear", "cosine") or warmup >= self._steps
+        if checkpoint is None and bends and schedule.horizon is None:
+            # The trial's own length would bend the learning rate, or end before its warm-up; a checkpoint holds the run's.
+            wanted["train.schedule.horizon"] = max(10 * self._steps, warmup + 1)
         return {name: value for name, value in wanted.items() if name in known}
 
     def _new_root(self, name: str) -> Path:

@@ -130,6 +130,20 @@ def test_what_is_refused_is_no_symptom(tmp_path: Path) -> None:
     assert climb(tmp_path, Made(lambda settings: HEALTHY)).state == "not_reproduced"  # and it is tried again
 
 
+def test_a_change_that_is_refused_is_skipped_with_the_reason(tmp_path: Path) -> None:
+    """A trial has settings of its own, which a change may not go together with: that says nothing about the change."""
+
+    def decide(settings: Settings) -> Verdict:
+        if "train.schedule.warmup_steps" in settings:
+            return Verdict("refused", "ConfigError: the warm-up is not shorter than the run")
+        return Verdict("diverged", "the loss is not a number")
+
+    outcome = climb(tmp_path, Made(decide), "instability")
+    (step,) = [step for step in outcome.steps if step.name == "longer warm-up"]
+    assert (step.result, step.what) == ("skipped", "ConfigError: the warm-up is not shorter than the run")
+    assert outcome.state == "not_cured"
+
+
 def test_the_smaller_micro_batch_is_computed(tmp_path: Path) -> None:
     made = Made(lambda settings: HEALTHY if settings.get("train.micro_batch", 99) <= 8 else Verdict("out_of_memory"))
     outcome = climb(tmp_path, made, "out_of_memory", ("train.global_batch=66",))

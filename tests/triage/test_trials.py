@@ -8,8 +8,10 @@ from types import SimpleNamespace
 
 import pytest
 
+from paceline.config.contradictions import Facts
 from paceline.errors import UsageError
 from paceline.launch.signals import OperatorSignals
+from paceline.recipes.job import load_job
 from paceline.triage.changes import plan_change
 from paceline.triage.climb import Outcome
 from paceline.triage.ladder import Rung, load_ladder
@@ -39,6 +41,19 @@ def test_a_configuration_begins_at_step_0() -> None:
     assert {"train.max_steps=30", "train.epochs=null", "supervise.policy=halt", "parallel.bucket_mb=100"} <= set(words)
     assert "launch.nproc=2" in words
     assert "train.schedule.horizon=300" in words  # a cosine over 30 steps would be another learning rate
+
+
+def test_a_longer_warm_up_than_the_trial_can_be_tried() -> None:
+    """Whatever the schedule: of a trial of 30 steps the warm-up of 500 is the beginning."""
+    for kind in ("constant", "cosine"):
+        subject = find_subject("sasrec", [f"train.schedule.kind={kind}", "train.epochs=2"], FLAGS)
+        words = command(subject, {"train.schedule.warmup_steps": 5000}, "instability")
+        overrides = [word for word in words if "=" in word]
+        job = load_job("sasrec", overrides)
+        job.check(Facts(2, 0))
+        assert job.config.train.max_steps == 30
+    words = command(find_subject("sasrec", ["train.schedule.kind=constant"], FLAGS), {})
+    assert not any("horizon" in word for word in words), "where nothing bends, nothing is set"
 
 
 def test_a_run_says_how_many_ranks_and_steps_and_how_fast(root: Path) -> None:
