@@ -54,6 +54,11 @@ def check_condition(condition: str, where: str) -> list[Problem]:
     return [_say_unknown(name, condition, where) for name in unknown]
 
 
+def known_sections() -> set[str]:
+    """The first words of all keys that any recipe has."""
+    return {key.partition(".")[0] for key in _known_keys(recipe_names())[0]}
+
+
 def _find_unknown(names: Sequence[str], recipes: Collection[str]) -> list[str]:
     if not names:
         return []

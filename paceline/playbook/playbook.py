@@ -27,7 +27,7 @@ from paceline.config.sections import RunConfig
 from paceline.config.shipped import find_shipped, list_shipped
 from paceline.config.source import Entry, Layer, read_layer, show
 from paceline.errors import ConfigError, PacelineError, Problem
-from paceline.playbook.condition import check_condition, read_facts
+from paceline.playbook.condition import check_condition, known_sections, read_facts
 from paceline.playbook.kinds.catalogue import KINDS
 from paceline.playbook.limits import read_limits
 from paceline.playbook.phase import Phase
@@ -41,6 +41,7 @@ _OWN = ("sizes", "limits")
 _BY_KEY = ("axes", "baseline", "set", "runs", "a", "b")
 """mappings whose keys are keys of a configuration, dots and all"""
 _FOLDER = "playbooks"
+_IN_FILE = "write it in a playbook of your own, or type single keys"
 
 
 @dataclass(frozen=True)
@@ -241,21 +242,33 @@ def _sort_typed(
     own: dict[str, dict[str, Entry]] = {}
     for key, entry in layer.entries.items():
         head, _, rest = key.partition(".")
-        if key == "config":
-            top["config"] = entry
+        if key in ("config", "bound"):
+            top[key] = entry
         elif head in _OWN and rest:
             continue
+        elif key in _TOP:
+            names = [name.partition(".")[2] for name in top if name.startswith(f"{key}.")]
+            do = f"type {key}.{names[0]}=NUMBER" if names else f"type {key}.NAME=…, one at a time"
+            problems.append(Problem(f"{key} is many values, not one", entry.origin, do if key in _OWN else _IN_FILE))
         elif head in raw and rest:
             kind = KINDS.get(str(raw[head].get("kind", Entry("", "")).value))
             word = rest.partition(".")[0]
-            if kind is not None and word not in {*kind.model_fields, *kind.plan_keys} and kind.takes_settings:
-                own.setdefault(head, {})[rest] = entry
+            words = {*kind.model_fields, *kind.plan_keys} if kind is not None else set()
+            if kind is not None and word not in words and kind.takes_settings:
+                close = (
+                    nearest(word, words - {"plan"}) if word == rest else None
+                )  # a key of a configuration has a section
+                if close is not None:
+                    what = f"there is no key {key}; did you mean {head}.{close}?"
+                    problems.append(Problem(what, entry.origin, f"write {head}.{close}"))
+                else:
+                    own.setdefault(head, {})[rest] = entry
                 continue
             # A whole value replaces whatever was written below it.
             for below in [name for name in raw[head] if name.startswith(f"{rest}.") or rest.startswith(f"{name}.")]:
                 del raw[head][below]
             raw[head][rest] = entry
-        elif head[:1].isupper():
+        elif head[:1].isupper() or (nearest(head, order) and rest and head not in known_sections()):
             close = nearest(head, order)
             do = f"write {close}.{rest}" if close else f"use one of {', '.join(order)}"
             problems.append(Problem(f"there is no phase {head}", entry.origin, do))
@@ -319,6 +332,10 @@ def _wrong(name: str, detail: Any, origins: Mapping[str, str]) -> Problem:
     word = path[0] if path else "kind"
     if detail["type"] == "missing":
         return Problem(f"{name}.{word} is missing", origins[name], f"add `{word}:` to the phase")
-    shown = show(detail["input"]) if isinstance(detail["input"], str | int | float | bool | list) else "what is given"
+    shown = (
+        show(detail["input"])
+        if isinstance(detail["input"], str | int | float | bool | list | None)
+        else "what is given"
+    )
     what = f"{name}.{word}={shown}: {detail['msg'][:1].lower()}{detail['msg'][1:]}"
     return Problem(what, origins.get(f"{name}.{word}", origins[name]), "give another value")

@@ -103,6 +103,7 @@ def test_what_is_trained_stays_trained_wherever_that_was(
 def test_who_is_bound_to_a_machine(written: Callable[..., Playbook]) -> None:
     assert load_playbook("validate").is_bound
     assert not load_playbook("p0-p3").is_bound
+    assert not load_playbook("validate", ["bound=false"]).is_bound
     with pytest.raises(ConfigError, match="bound=often is neither true nor false"):
         written(SMALL.replace("config: sasrec", "config: sasrec\nbound: often"))
 
