@@ -40,8 +40,8 @@ class Standing:
         moved = show_difference(entry.ground, self._ground) if entry.fingerprint else ""
         changed = self._find_change(entry, work, settings)
         if changed:
-            self._say(f"{entry.name}: it is done again, because it was begun with {changed}")
-            self._begin_again(entry, f"done again, because it was begun with {changed}", is_moved=bool(moved))
+            self._say(f"{entry.name}: it is done again, because what was begun is of {changed}")
+            self._begin_again(entry, f"done again, because what was begun is of {changed}", is_moved=bool(moved))
             work = self._plan_work(record, entry, used, links)
         elif moved and entry.ground:
             entry.note = f"{_DONE_ELSEWHERE if entry.has_run else 'begun elsewhere'} ({moved})"

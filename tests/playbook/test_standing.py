@@ -47,7 +47,7 @@ def test_what_another_machine_measured_is_measured_again_and_the_page_says_why(
     done = [call for call in calls()[before:] if call[0] != "preflight"]
     assert [call[0] for call in done] == ["train", "evaluate", "sweep"]
     why = "another machine or other code (host: a → b, torch: 2.13.0 → 2.14.0)"
-    assert f"first: it is done again, because it was begun with {why}" in capsys.readouterr().out
+    assert f"first: it is done again, because what was begun is of {why}" in capsys.readouterr().out
     assert why in (tmp_path / "out" / "report.md").read_text()
     assert again.phase("first").links == {"run": "first/run-2"}
     # The ledger of a sweep does not know hosts: of another node of the same kind it would take the trials.

@@ -73,7 +73,7 @@ class Endure(Train):
             trend = find_trend(steps, values)
             results |= _spread(name, trend)
             missing |= {} if trend else dict.fromkeys(_spread(name, None), say_lack(values))
-            window = trend.window if trend else say_lack(values)
+            window = trend.window if trend else "the second half of the run"
             evidence.append(Evidence(what, trend.shown if trend else "not measured", f"{metrics}, {window}"))
             sources |= dict.fromkeys(_spread(name, trend), f"{metrics}, {window}")
         seen = run.events_of("observation")

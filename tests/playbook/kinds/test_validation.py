@@ -72,7 +72,7 @@ def test_too_short_a_run_has_no_plateau(tmp_path: Path) -> None:
     outcome = Endure(kind="endure").read(Work([], root, {}))
     assert outcome.results["memory_growth_high"] is None
     lack = "5 rows in the second half of the run, and a slope needs 8"
-    assert outcome.sources["memory_growth_high"].endswith(lack)
+    assert outcome.sources["memory_growth_high"].endswith("metrics.csv, the second half of the run")
     condition = ("memory_growth_high <= limits.memory_growth", "")
     (judged,) = judge([condition], outcome.results, {}, {}, "", {"memory_growth": 0.1}, outcome.untold, outcome.missing)
     assert (judged.verdict, judged.why, judged.is_missed) == ("not measured", lack, True)
