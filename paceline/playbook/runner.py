@@ -9,21 +9,17 @@ asked for now (and then in a directory of its own). Its gate is judged anew each
 from __future__ import annotations
 
 import contextlib
-import os
-import sys
 import time
 from collections.abc import Callable, Sequence
-from pathlib import Path
-from typing import Any
 
 from paceline.config.expression import parse
 from paceline.errors import GateError, Interrupted, PacelineError, Problem, UsageError
 from paceline.files import storage_errors, write_text
-from paceline.launch.hardware import driver_version, list_gpus
 from paceline.launch.signals import WORDS, OperatorSignals
 from paceline.playbook.child import PREFIX, Child, Ended
 from paceline.playbook.gate import Judged, judge
 from paceline.playbook.ground import find_ground
+from paceline.playbook.opening import open_record
 from paceline.playbook.pages import write_pages
 from paceline.playbook.phase import Phase, Work
 from paceline.playbook.remedy import choose_remedies, fill_remedy
@@ -44,7 +40,6 @@ from paceline.playbook.state import (
 )
 from paceline.playbook.winner import find_used
 from paceline.telemetry.layout import RunLayout
-from paceline.telemetry.machine import describe_machine
 
 
 class Play:
@@ -65,37 +60,12 @@ class Play:
         self._store.take()
         try:
             with OperatorSignals() as signals:
-                record = self._begin()
+                record = open_record(self._stage, self._store, self._standing)
+                self._save(record)
                 self._run_phases(record, signals)
                 return record
         finally:
             self._store.release()
-
-    def _begin(self) -> PlayRecord:
-        found = self._store.load()
-        if found is not None and found.name != self._playbook.name:
-            what = f"this directory is of the playbook {found.name}, not of {self._playbook.name}"
-            raise UsageError(what, str(self._root), "choose another one with --out DIR")
-        record = found or PlayRecord(self._playbook.name, "", "", [], time.time())
-        record.about, record.playbook, record.argv = self._playbook.about, self._playbook.shown, list(sys.argv)
-        record.state, record.reason, record.verdict, record.machine = RUNNING, "", "", _machine()
-        known = {phase.name: phase for phase in record.phases}
-        record.phases = [
-            known.get(name) or PhaseRecord(name, phase.kind) for name, phase in self._playbook.phases.items()
-        ]
-        for entry in record.phases:
-            phase = self._playbook.phases[entry.name]
-            if entry.kind != phase.kind:
-                record.phases[record.phases.index(entry)] = entry = PhaseRecord(entry.name, phase.kind)
-            if phase.judges:  # what it said was of what the others were then
-                record.phases[record.phases.index(entry)] = entry = PhaseRecord(entry.name, phase.kind)
-            entry.about, entry.numbers = phase.about, list(phase.numbers)
-            if entry.state == RUNNING:
-                entry.state, entry.reason = STOPPED, "the playbook was killed while this ran"
-            if entry.name in self._selection.skipped and not entry.has_run:
-                entry.state, entry.reason = SKIPPED, self._selection.skipped[entry.name]
-        self._save(record)
-        return record
 
     def _run_phases(self, record: PlayRecord, signals: OperatorSignals) -> None:
         missed: list[Problem] = []
@@ -291,8 +261,3 @@ def _read(phase: Phase, work: Work, entry: PhaseRecord) -> Outcome:
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         what = f"what {entry.name} left cannot be read ({type(error).__name__}: {error})"
         raise PacelineError(what, str(work.place), "look at what lies there, or choose another --out DIR") from error
-
-
-def _machine() -> dict[str, Any]:
-    gpus = [{"index": gpu.index, "name": gpu.name, "memory_gib": gpu.memory_gib} for gpu in list_gpus()]
-    return describe_machine(os.environ, Path.cwd(), gpus, driver_version())

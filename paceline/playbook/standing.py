@@ -33,6 +33,13 @@ class Standing:
         self._ground = dict(ground)
         self._say = say
 
+    def mark(self, entry: PhaseRecord) -> None:
+        """Notes on a phase that has run where that was: the record says on which machine it is gone on with, not on which it was begun."""
+        if entry.has_run and entry.ground and (moved := show_difference(entry.ground, self._ground)):
+            entry.note = f"{_DONE_ELSEWHERE} ({moved})"
+        elif entry.note.startswith(_DONE_ELSEWHERE):
+            entry.note = ""
+
     def plan(self, record: PlayRecord, entry: PhaseRecord, used: Used, links: Links) -> Work:
         """The work of a phase; a phase that is to be done again begins with an empty record."""
         work = self._plan_work(record, entry, used, links)
@@ -44,10 +51,8 @@ class Standing:
             self._begin_again(entry, f"done again, because what was begun is of {changed}", is_moved=bool(moved))
             work = self._plan_work(record, entry, used, links)
         elif moved and entry.ground:
-            entry.note = f"{_DONE_ELSEWHERE if entry.has_run else 'begun elsewhere'} ({moved})"
+            entry.note = entry.note if entry.has_run else f"begun elsewhere ({moved})"
             self._say(f"{entry.name}: {entry.note}")
-        elif entry.note.startswith(_DONE_ELSEWHERE):
-            entry.note = ""
         if not entry.has_run:
             entry.ground = dict(self._ground)
         entry.settings, entry.fingerprint = settings, work.fingerprint(self._stage.root)

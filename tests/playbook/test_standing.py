@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from paceline.errors import ConfigError
+from paceline.errors import ConfigError, PacelineError
 from paceline.playbook import ground, runner
 from paceline.playbook.playbook import Playbook, load_playbook
-from paceline.playbook.state import PlayRecord
+from paceline.playbook.state import PlayRecord, load_record
 from tests.playbook.conftest import SMALL
 from tests.playbook.test_goes_on import BOOK, rows
 
@@ -78,6 +78,23 @@ def test_a_record_that_does_not_say_where_is_not_of_here(play: Run, calls: Calls
     before = len(calls())
     assert "nobody noted on which machine" in play(text=BOOK).phase("first").note
     assert len(calls()) > before
+
+
+def test_a_start_that_does_not_come_far_hides_nothing(
+    play: Run, tmp_path: Path, move: Move, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The record names this machine, and phases that nobody came to are of another one."""
+    text = BOOK.replace("required: false\n    set", "set")
+    play("launch.nproc=2", text=text)
+    move(host="b")
+    monkeypatch.setenv("FAIL", "train")
+    with pytest.raises(PacelineError):
+        play("launch.nproc=2", text=text)
+    stored = load_record(tmp_path / "out")
+    assert stored is not None
+    assert (stored.phase("first").state, stored.phase("other").state) == ("failed", "done")
+    assert stored.phase("other").note == "done elsewhere (host: a → b)"
+    assert "done elsewhere (host: a → b)" in (tmp_path / "out" / "report.md").read_text()
 
 
 def test_what_is_trained_stays_trained_wherever_that_was(
