@@ -9,6 +9,7 @@ train stays what it is wherever it was trained, and goes on there; the record sa
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -20,8 +21,11 @@ from paceline.playbook.preview import show_command
 from paceline.playbook.stage import Links, Stage
 from paceline.playbook.state import PhaseRecord, PlayRecord, relative
 from paceline.playbook.winner import Used, find_used
+from paceline.recipes.job import load_job
+from paceline.sweep.fingerprint import own_digest
 
-_DONE_ELSEWHERE = "done elsewhere"
+_DONE_ELSEWHERE = "done on another machine or with other code"
+_OWN = "source of the script or recipe"
 
 
 class Standing:
@@ -35,7 +39,8 @@ class Standing:
 
     def mark(self, entry: PhaseRecord) -> None:
         """Notes on a phase that has run where that was: the record says on which machine it is gone on with, not on which it was begun."""
-        if entry.has_run and entry.ground and (moved := show_difference(entry.ground, self._ground)):
+        ground = self._ground_of(entry.name, entry.settings) if entry.has_run else {}
+        if entry.has_run and entry.ground and (moved := show_difference(entry.ground, ground)):
             entry.note = f"{_DONE_ELSEWHERE} ({moved})"
         elif entry.note.startswith(_DONE_ELSEWHERE):
             entry.note = ""
@@ -44,17 +49,23 @@ class Standing:
         """The work of a phase; a phase that is to be done again begins with an empty record."""
         work = self._plan_work(record, entry, used, links)
         settings = self._playbook.settings(entry.name, used.settings)
-        moved = show_difference(entry.ground, self._ground) if entry.fingerprint else ""
+        ground = self._ground_of(entry.name, settings)
+        moved = show_difference(entry.ground, ground) if entry.fingerprint else ""
         changed = self._find_change(entry, work, settings)
         if changed:
             self._say(f"{entry.name}: it is done again, because what was begun is of {changed}")
-            self._begin_again(entry, f"done again, because what was begun is of {changed}", is_moved=bool(moved))
+            # For the others the ledger of a sweep knows best which of its trials are still good.
+            self._begin_again(
+                entry,
+                f"done again, because what was begun is of {changed}",
+                is_moved=bool(moved and self._playbook.is_bound),
+            )
             work = self._plan_work(record, entry, used, links)
         elif moved and entry.ground:
-            entry.note = entry.note if entry.has_run else f"begun elsewhere ({moved})"
+            entry.note = entry.note if entry.has_run else f"begun on another machine or with other code ({moved})"
             self._say(f"{entry.name}: {entry.note}")
         if not entry.has_run:
-            entry.ground = dict(self._ground)
+            entry.ground = ground
         entry.settings, entry.fingerprint = settings, work.fingerprint(self._stage.root)
         entry.command, entry.place = show_command(work), relative(work.place, self._stage.root)
         return work
@@ -81,8 +92,20 @@ class Standing:
         found = []
         if work.fingerprint(self._stage.root) != entry.fingerprint:
             found.append(f"other settings ({_show_changes(entry, settings)})")
-        moved = show_difference(entry.ground, self._ground) if self._playbook.is_bound else ""
+        ground = self._ground_of(entry.name, settings)
+        moved = show_difference(entry.ground, ground) if self._playbook.is_bound else ""
         return " and ".join([*found, *([f"another machine or other code ({moved})"] if moved else [])])
+
+    def _ground_of(self, name: str, settings: Mapping[str, Any]) -> dict[str, str]:
+        """With the code that is not Paceline's, where the phase runs such."""
+        if self._playbook.phases[name].takes_settings:
+            with contextlib.suppress(PacelineError):  # what is wrong with its configuration is said when it is run
+                job = load_job(
+                    self._playbook.config_of(name), [f"{key}={show(value)}" for key, value in settings.items()]
+                )
+                if digest := own_digest(job):
+                    return self._ground | {_OWN: digest}
+        return dict(self._ground)
 
     def _begin_again(self, entry: PhaseRecord, note: str, *, is_moved: bool) -> None:
         fresh = PhaseRecord(entry.name, entry.kind, entry.about, numbers=entry.numbers, note=note)

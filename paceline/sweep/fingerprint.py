@@ -74,6 +74,12 @@ def describe_surroundings(jobs: Iterable[Job]) -> Surroundings:
     return Surroundings(machine, hardware, code, {place: _content(place) for place in places})
 
 
+def own_digest(job: Job) -> str:
+    """Of the code that is this job's alone, a script's files or another package's recipe; empty: there is none."""
+    places = sorted(_own_places(job))
+    return digest_of([_content(place) for place in places])[:16] if places else ""
+
+
 def config_digest(job: Job) -> str:
     """Of every key that can change a trial."""
     values = job.config.model_dump(mode="json")

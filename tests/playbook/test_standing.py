@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -93,8 +94,8 @@ def test_a_start_that_does_not_come_far_hides_nothing(
     stored = load_record(tmp_path / "out")
     assert stored is not None
     assert (stored.phase("first").state, stored.phase("other").state) == ("failed", "done")
-    assert stored.phase("other").note == "done elsewhere (host: a → b)"
-    assert "done elsewhere (host: a → b)" in (tmp_path / "out" / "report.md").read_text()
+    assert stored.phase("other").note == "done on another machine or with other code (host: a → b)"
+    assert "done on another machine or with other code (host: a → b)" in (tmp_path / "out" / "report.md").read_text()
 
 
 def test_what_is_trained_stays_trained_wherever_that_was(
@@ -105,10 +106,10 @@ def test_what_is_trained_stays_trained_wherever_that_was(
     move(host="b")
     record = play()
     assert len(calls()) == before
-    assert record.phase("P0").note == "done elsewhere (host: a → b)"
+    assert record.phase("P0").note == "done on another machine or with other code (host: a → b)"
     assert record.phase("P0").ground["host"] == "a"
-    assert "done elsewhere (host: a → b)" in capsys.readouterr().out
-    assert "done elsewhere (host: a → b)" in (tmp_path / "out" / "report.md").read_text()
+    assert "done on another machine or with other code (host: a → b)" in capsys.readouterr().out
+    assert "done on another machine or with other code (host: a → b)" in (tmp_path / "out" / "report.md").read_text()
     # Back where it was done, there is nothing to say.
     move()
     assert play().phase("P0").note == ""
@@ -145,3 +146,24 @@ def test_the_ground_tells_machine_and_code() -> None:
     assert all(found.values())
     assert ground.show_difference(found, found) == ""
     assert ground.show_difference({"torch": "1"}, {"cores": "2"}) == "torch: 1 → not noted, cores: not noted → 2"
+
+
+def test_a_script_that_was_edited_is_run_again(
+    play: Run, calls: Calls, tmp_path: Path, move: Move, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("x.py").write_text("print(1)\n")
+    command = f"{{argv: [{sys.executable}, x.py], metrics: {{step: 'iter (.+)'}}}}"
+    Path("mine.yaml").write_text(f"recipe: command\ncommand: {command}\ntrain: {{max_steps: 4}}\n")
+    text = """
+config: mine.yaml
+phases:
+  T: {kind: train}
+  A: {kind: accept}
+"""
+    play(text=text)
+    play(text=text)
+    assert len(calls()) == 1
+    Path("x.py").write_text("print(2)\n")
+    assert "source of the script or recipe: " in play(text=text).phase("T").note
+    assert len(calls()) == 2
