@@ -2,7 +2,8 @@
 
     read_pace(read_run(Path("runs/a")), 50)     -> Pace(mean=1030.2, std=11.0, unit="items/s", first_step=151, last_step=200, num_rows=10)
 
-A run that is shorter has the window that its steps allow; its first row is left out, because it holds the warm-up.
+A run that is shorter has the window that its steps allow; its first row is left out, because it holds the warm-up: where there is no other,
+the window says so.
 """
 
 from __future__ import annotations
@@ -32,10 +33,13 @@ class Pace:
     last_step: int
     num_rows: int
     column: str
+    is_cold: bool = False
+    """there is but the first row of the run, which holds the warm-up"""
 
     @property
     def window(self) -> str:
-        return f"steps {self.first_step:,} to {self.last_step:,} ({counted(self.num_rows, 'row')})"
+        rows = counted(self.num_rows, "row") + (", with the warm-up" if self.is_cold else "")
+        return f"steps {self.first_step:,} to {self.last_step:,} ({rows})"
 
     @property
     def shown(self) -> str:
@@ -49,6 +53,7 @@ def read_pace(run: Run, num_steps: int = WINDOW) -> Pace | None:
         return None
     attempt = run.timed[-1]["attempt"]
     rows = [row for row in run.timed if row["attempt"] == attempt]
+    is_cold = len(rows) == 1
     rows = rows[1:] or rows
     unit, column, rates = _rates(run, rows)
     last = rows[-1]["step"]
@@ -59,7 +64,7 @@ def read_pace(run: Run, num_steps: int = WINDOW) -> Pace | None:
     first = kept[0][0]
     begun = first["step"] - int(first.get("window_steps") or 1) + 1
     std = statistics.stdev(values) if len(values) > 1 else None
-    return Pace(statistics.fmean(values), std, unit, begun, last, len(values), column)
+    return Pace(statistics.fmean(values), std, unit, begun, last, len(values), column, is_cold)
 
 
 def rates_of(run: Run, rows: Sequence[Row]) -> list[float | None]:

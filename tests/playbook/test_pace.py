@@ -29,6 +29,9 @@ def test_one_row_has_a_mean_and_no_deviation(tmp_path: Path) -> None:
     assert pace is not None
     assert (pace.mean, pace.std, pace.shown) == (8.0, None, "8.0 items/s")
     assert pace.window == "steps 6 to 10 (1 row)"
+    cold = read_pace(read_run(write_run(tmp_path / "cold", [{"units_per_s": 1.0}])), 50)
+    assert cold is not None
+    assert cold.window == "steps 1 to 5 (1 row, with the warm-up)"
 
 
 def test_without_units_it_is_samples_and_without_those_steps(tmp_path: Path) -> None:
