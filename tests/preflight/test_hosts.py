@@ -248,9 +248,11 @@ def test_why_nobody_answers_and_which_side_to_mend(error: OSError, what: str, do
 
 
 def test_flags_that_cannot_be_used_here(build: Build) -> None:
-    with pytest.raises(UsageError, match="there is no interface eht0"):
-        check_hosts(build(), "2", "127.0.0.1:29500", "eht0")
-    (check,) = check_hosts(build(), "2", "nosuch.invalid:29500", wait_s=1)
+    two = ("launch.nnodes=2", "launch.rdzv=127.0.0.1:29500")
+    with pytest.raises(UsageError, match="there is no interface eht0") as caught:
+        check_hosts(build(*two, "launch.interface=eht0"), 1)
+    assert caught.value.problems[0].where == "override 'launch.interface=eht0'"
+    (check,) = check_hosts(build("launch.nnodes=2", "launch.rdzv=nosuch.invalid:29500"), wait_s=1)
     assert (check.name, check.status) == ("names", "fail")
 
 
