@@ -16,7 +16,6 @@ from paceline.launch.signals import OperatorSignals
 from paceline.launch.verdict import Verdict
 from paceline.telemetry.layout import RunLayout
 
-
 pytestmark = pytest.mark.timeout(30)
 
 
@@ -63,7 +62,7 @@ class Stage:
 
     root: Path
     ends: list[Verdict] = field(default_factory=list)
-    last: Verdict = lost(None)
+    last: Verdict = field(default_factory=lambda: lost(None))
 
     def run(self, leader: Together) -> tuple[int, Verdict]:
         supervise = SimpleNamespace(max_restarts=0)
