@@ -33,7 +33,11 @@ def parse_meeting_point(text: str, where: str = "flag --rdzv") -> tuple[str, int
     found = _MEETING_POINT.fullmatch(text.strip())
     if found is None:
         six = text.strip().rpartition(":")
-        do = f"write an IPv6 address in brackets: --rdzv [{six[0]}]:{six[2]}" if _plain(six[0]) else _LIKE
+        do = (
+            f"write an IPv6 address in brackets: --rdzv [{six[0]}]:{six[2]}"
+            if ":" in six[0] and _plain(six[0])
+            else _LIKE
+        )
         raise UsageError(f"{text!r} is not HOST:PORT", where, do)
     port = int(found["port"] or found["six_port"])
     if not 1 <= port <= 65535:

@@ -30,7 +30,19 @@ def test_where_to_meet() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["node-a", "node-a:", ":29500", "node-a:port", "a b:1", "tcp://a:1", "a:0", "a:65536", "a:" + "9" * 5000]
+    "text",
+    [
+        "node-a",
+        "node-a:",
+        ":29500",
+        "node-a:port",
+        "a b:1",
+        "tcp://a:1",
+        "a:0",
+        "10.0.0.1:80x",
+        "a:65536",
+        "a:" + "9" * 5000,
+    ],
 )
 def test_where_nobody_can_meet(text: str) -> None:
     with pytest.raises(UsageError) as caught:
