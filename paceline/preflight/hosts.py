@@ -5,7 +5,6 @@ check_hosts(subject, wait_s=60)     # names, ports, versions, the shared directo
 
 from __future__ import annotations
 
-import errno
 import socket
 from collections.abc import Mapping
 
@@ -19,12 +18,11 @@ from paceline.launch.hosts.address import (
     own_address,
     resolve,
 )
-from paceline.launch.hosts.endpoint import Endpoint, parse_count, parse_endpoint
+from paceline.launch.hosts.endpoint import Endpoint, open_listener, parse_count, parse_endpoint
 from paceline.launch.hosts.facts import collect_facts
 from paceline.preflight.check import Check, from_problems
 from paceline.preflight.hosts_guest import Meeting, attend
 from paceline.preflight.hosts_host import preside
-from paceline.preflight.hosts_wire import listen
 from paceline.preflight.storage import existing_place
 from paceline.preflight.subject import Subject
 
@@ -55,7 +53,7 @@ def check_hosts(subject: Subject, wait_s: float) -> list[Check]:
     fingerprint = str(subject.identity["fingerprint"]) if subject.identity is not None else None
     meeting = Meeting(host, theirs, port, count.least, count.most, wait_s, fingerprint)
     facts = collect_facts(mine, subject.world_size)
-    server = _try_to_listen(address, port, where) if address is not None else None
+    server = open_listener(endpoint, where)
     if server is None:
         return attend(meeting, facts)
     with server:
@@ -68,16 +66,4 @@ def _towards(address: str, port: int, where: str) -> str:
     except OSError as error:
         what = f"there is no way from {socket.gethostname()} to {address} ({error.strerror or error})"
         do = f"bring up the network towards it: ip route get {address} (there are: {describe_interfaces()})"
-        raise UsageError(what, where, do) from error
-
-
-def _try_to_listen(address: str, port: int, where: str) -> socket.socket | None:
-    """None where somebody of this host listens there already: it leads, we come to it."""
-    try:
-        return listen(address, port)
-    except OSError as error:
-        if error.errno == errno.EADDRINUSE:
-            return None
-        what = f"cannot listen at {address} port {port} ({error.strerror or error})"
-        do = "use a port from 1024 up, such as 29500" if error.errno == errno.EACCES else "choose another --rdzv"
         raise UsageError(what, where, do) from error

@@ -40,6 +40,7 @@ from paceline.launch.hosts.message import (
     Ready,
     Refused,
     Report,
+    Visit,
     Welcome,
 )
 from paceline.launch.hosts.parts import Lost, Parts
@@ -300,19 +301,26 @@ class Leader:
         if channel not in self._strangers:
             return
         del self._strangers[channel]
-        if isinstance(message, Gone) or not isinstance(message, Hello):
+        if isinstance(message, Visit):
+            what = f"a training leads at {self._where()}, and no preflight"
+            do = "check the hosts at another port (--rdzv), or when the training has ended"
+            self._refuse(channel, RendezvousError(what, str(self._layout.root), do))
+            return
+        if not isinstance(message, Hello):
             channel.close()
             return
         refusal = self.roll.refuse(message)
         if refusal is not None:
-            error, is_final = refusal
-            self.say(f"refused: {error.problems[0].what}")
-            channel.send(Refused(error.to_record(), is_final))
-            self._strangers[channel] = time.monotonic() - _HELLO_S + 1.0
+            self.say(f"refused: {refusal[0].problems[0].what}")
+            self._refuse(channel, *refusal)
             return
         entry = self.roll.admit(message)
         self._channels[entry.index], self._indices[channel] = channel, entry.index
         channel.send(Welcome(entry.index, str(self._layout.root), prove(self._nonce)))
+
+    def _refuse(self, channel: Channel, error: PacelineError, is_final: bool = True) -> None:
+        channel.send(Refused(error.to_record(), is_final))
+        self._strangers[channel] = time.monotonic() - _HELLO_S + 1.0  # so that it is sent before the connection closes
 
     def _take_in(self, index: int, nonce: str) -> None:
         """A host that has read what we wrote; also one that came while an attempt runs."""
