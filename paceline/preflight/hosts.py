@@ -13,12 +13,11 @@ from paceline.errors import UsageError
 from paceline.launch.hosts.address import (
     address_of,
     describe_interfaces,
-    interface_of,
     local_address_towards,
     own_address,
     resolve,
 )
-from paceline.launch.hosts.endpoint import Endpoint, open_listener, parse_count, parse_endpoint
+from paceline.launch.hosts.endpoint import open_listener, parse_count, parse_endpoint
 from paceline.launch.hosts.facts import collect_facts
 from paceline.preflight.check import Check, from_problems
 from paceline.preflight.hosts_guest import Meeting, attend
@@ -46,10 +45,6 @@ def check_hosts(subject: Subject, wait_s: float) -> list[Check]:
         mine = asked or address or _towards(theirs, port, where)
     except UsageError as error:
         return from_problems("names", error.problems)
-    if address is not None and asked is not None and interface_of(address) != interface:
-        what = f"{host} is {address} on {interface_of(address)}, and launch.interface={interface} has {asked}"
-        do = f"--rdzv {Endpoint(asked, port)} on every host, or leave the interface out here"
-        raise UsageError(what, origins["launch.interface"], do)
     fingerprint = str(subject.identity["fingerprint"]) if subject.identity is not None else None
     meeting = Meeting(host, theirs, port, count.least, count.most, wait_s, fingerprint)
     facts = collect_facts(mine, subject.world_size)

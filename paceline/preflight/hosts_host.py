@@ -166,7 +166,7 @@ def _addresses(hosts: list[HostFacts], labels: list[str]) -> Check:
     said = ", ".join(
         f"{label} {facts.address} on {facts.interface}" for label, facts in zip(labels, hosts, strict=True)
     )
-    return ok("interfaces", f"{said}: the way to the first host")
+    return ok("interfaces", f"{said}: over these the ranks will talk")
 
 
 def _same_versions(facts: HostFacts, count: int) -> Check:

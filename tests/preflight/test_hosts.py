@@ -28,6 +28,7 @@ from paceline.launch.hosts.message import (
     decode,
     encode,
 )
+from paceline.preflight import hosts
 from paceline.preflight.check import Check
 from paceline.preflight.hosts import check_hosts
 from paceline.preflight.hosts_guest import Meeting, attend, explain_silence
@@ -312,6 +313,21 @@ def test_flags_that_cannot_be_used_here(build: Build) -> None:
     assert caught.value.problems[0].where == "override 'launch.interface=eht0'"
     (check,) = check_hosts(build("launch.nnodes=2", "launch.rdzv=nosuch.invalid:29500"), wait_s=1)
     assert (check.name, check.status) == ("names", "fail")
+
+
+def test_hosts_may_meet_over_one_interface_and_talk_over_another(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
+    presided: list[tuple[str, str]] = []
+
+    def preside(meeting: Meeting, facts: HostFacts, *more: object) -> list[Check]:
+        presided.append((meeting.address, facts.address))
+        return []
+
+    monkeypatch.setattr(hosts, "preside", preside)
+    monkeypatch.setattr(hosts, "own_address", lambda host, where: "10.0.0.1")
+    monkeypatch.setattr(hosts, "address_of", lambda interface, where: "10.1.0.1")
+    monkeypatch.setattr(hosts, "open_listener", lambda endpoint, where: contextlib.nullcontext())
+    check_hosts(build("launch.nnodes=2", "launch.rdzv=10.0.0.1:29500", "launch.interface=ib0"), 1)
+    assert presided == [("10.0.0.1", "10.1.0.1")]
 
 
 def test_another_program_has_the_port() -> None:

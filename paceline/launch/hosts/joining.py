@@ -19,8 +19,8 @@ from paceline.errors import Interrupted, RendezvousError, UsageError, error_from
 from paceline.launch.hosts.address import resolve
 from paceline.launch.hosts.channel import Channel, Gone, Inbox, hear
 from paceline.launch.hosts.endpoint import Endpoint
-from paceline.launch.hosts.leader import prove, read_nonce
 from paceline.launch.hosts.message import Bye, Hello, Leave, Message, Ready, Refused, Welcome
+from paceline.launch.hosts.nonce import prove, read_nonce
 from paceline.launch.signals import OperatorSignals
 
 _POLL_S = 0.05

@@ -21,9 +21,10 @@ from paceline.launch.hosts import leader as leaders
 from paceline.launch.hosts.endpoint import Count, Endpoint, find_free_port, open_listener
 from paceline.launch.hosts.facts import collect_facts
 from paceline.launch.hosts.joining import Door
-from paceline.launch.hosts.leader import Leader, read_nonce
+from paceline.launch.hosts.leader import Leader
 from paceline.launch.hosts.member import Member
 from paceline.launch.hosts.message import Begin, Bye, Hello, Ready, Report, encode
+from paceline.launch.hosts.nonce import read_nonce
 from paceline.launch.hosts.roll import Roll
 from paceline.launch.signals import OperatorSignals
 from paceline.preflight.check import Check
