@@ -79,7 +79,7 @@ def stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Stage:
     def end(*words: object, **named: object) -> Verdict:
         return made.ends.pop(0) if made.ends else made.last
 
-    monkeypatch.setattr(attempts, "_run_attempt", end)
+    monkeypatch.setattr(attempts, "run_attempt", end)
     return made
 
 
