@@ -91,16 +91,23 @@ class Door:
                 refused = getattr(error, "do", "")
             now = time.monotonic()
             if now >= deadline:
-                did = "the leader took nobody in" if refused else "no leader answered"
-                what = f"{did} at {self._endpoint} within {self._timeout_s:g} s: {trouble}"
-                do = "start the same command on the leading host; check its address, the port and the firewall"
-                raise RendezvousError(what, f"--rdzv {self._endpoint}, on {self._hello.host}", refused or do)
+                raise self._give_up(trouble, refused)
             if now - said_at >= _SAY_EVERY_S:
                 whom = "a place with the leader" if refused else "the leader"
                 self._say(f"waiting for {whom} at {self._endpoint}, {deadline - now:.0f} s more ({trouble})")
                 said_at = now
             self._sleep(min(_AGAIN_S[min(tries, len(_AGAIN_S) - 1)], max(0.0, deadline - now)))
             tries += 1
+
+    def _give_up(self, trouble: str, refused: str) -> RendezvousError:
+        """`refused`: what helps where there is a leader, and it has no place for us."""
+        where, within = f"--rdzv {self._endpoint}, on {self._hello.host}", f"{self._timeout_s:g}"
+        if refused:
+            what = f"the leader at {self._endpoint} took nobody in within {within} s: {trouble}"
+            return RendezvousError(what, where, refused)
+        what = f"no leader answered at {self._endpoint} within {within} s: {trouble}"
+        do = "start the same command on the leading host; check its address, the port and the firewall"
+        return RendezvousError(what, where, do)
 
     def _knock(self) -> Joined:
         try:

@@ -397,7 +397,7 @@ def test_one_too_many_is_told_that_there_is_no_place_and_not_that_nobody_answere
         until(leader, lambda: third.error is not None)
     assert isinstance(third.error, RendezvousError)
     problem = third.error.problems[0]
-    assert problem.what.startswith(f"the leader took nobody in at {stage.endpoint} within 0.5 s: 2 hosts are here")
+    assert problem.what.startswith(f"the leader at {stage.endpoint} took nobody in within 0.5 s: 2 hosts are here")
     assert problem.do == "end one of them, or start all with a larger --nnodes"
     assert any("waiting for a place with the leader" in line for line in third.said)
 
