@@ -52,7 +52,11 @@ Parameters = Annotated[
 
 
 def launch_flags(
-    nproc: str | None = None, gpus: str | None = None, nnodes: str | None = None, rdzv: str | None = None
+    nproc: str | None = None,
+    gpus: str | None = None,
+    nnodes: str | None = None,
+    rdzv: str | None = None,
+    interface: str | None = None,
 ) -> dict[str, tuple[Any, str]]:
     """The keys that these flags set; the schema checks their values like any other."""
     flags: dict[str, tuple[Any, str]] = {}
@@ -62,6 +66,8 @@ def launch_flags(
         flags["launch.nnodes"] = (plain_scalar(nnodes), "flag --nnodes")
     if rdzv is not None:
         flags["launch.rdzv"] = (rdzv, "flag --rdzv")
+    if interface is not None:
+        flags["launch.interface"] = (interface, "flag --interface")
     if nproc is not None:
         from paceline.config.source import plain_scalar
 

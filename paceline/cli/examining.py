@@ -20,7 +20,9 @@ def examine_machine(plan: LaunchPlan, claim: Claim, environment: Mapping[str, st
     from paceline.preflight.runner import MACHINE, run_families
     from paceline.preflight.subject import Subject
 
-    subject = Subject(plan.job.config, plan.placement, plan.root, environment, plan.job, plan.description.identity)
+    subject = Subject(
+        plan.job.config, plan.placement, plan.root, environment, plan.job.origins, plan.job, plan.description.identity
+    )
     report = run_families(MACHINE, subject)
     with contextlib.suppress(OSError):  # a full disk is reported by the workers
         events = EventLog(claim.layout.events, "launcher", claim.attempt)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import time
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -15,9 +14,9 @@ from paceline.cli.arguments import Debug, Gpus, Json, Nproc, Overrides, launch_f
 from paceline.cli.asking import can_ask, waiting
 from paceline.cli.sizes import ask_sizes
 from paceline.errors import PacelineError, UsageError
-from paceline.launch.hosts.endpoint import parse_count, parse_endpoint
+from paceline.launch.hosts.endpoint import parse_count
 from paceline.preflight.check import Check, Report, from_problems, warn
-from paceline.preflight.hosts import check_hosts
+from paceline.preflight.hosts import check_hosts, has_several
 from paceline.preflight.ranks import check_ranks
 from paceline.preflight.runner import MACHINE, QUICK, run_families
 from paceline.preflight.snapshot import write_snapshot
@@ -48,18 +47,26 @@ def command(
     nnodes: Annotated[
         str | None,
         typer.Option(
-            "--nnodes", metavar="N", help="Check N hosts together: type the same command on each (with --rdzv)."
+            "--nnodes",
+            metavar="N|MIN:MAX",
+            help="Check so many hosts together (launch.nnodes): type the same command on each; 1: this one alone.",
         ),
     ] = None,
     rdzv: Annotated[
         str | None,
         typer.Option(
-            "--rdzv", metavar="HOST:PORT", help="Where the hosts meet: an address of the first one, a free port."
+            "--rdzv",
+            metavar="HOST:PORT",
+            help="Where the hosts meet (launch.rdzv): an address of the first one, a free port.",
         ),
     ] = None,
     interface: Annotated[
         str | None,
-        typer.Option("--interface", metavar="NAME", help="This host's network interface; else the one towards --rdzv."),
+        typer.Option(
+            "--interface",
+            metavar="NAME",
+            help="This host's network interface (launch.interface); else the one towards --rdzv.",
+        ),
     ] = None,
     wait: Annotated[
         float, typer.Option("--wait", metavar="S", min=1, help="How many seconds to wait for the other hosts.")
@@ -67,19 +74,20 @@ def command(
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Is this machine fit to train on, and this configuration on it? With --nnodes and --rdzv: are these hosts, together?
+    """Is this machine fit to train on, and this configuration on it? With several hosts (--nnodes, --rdzv): are they, together?
 
     Example: paceline preflight sasrec --nproc 2
     """
-    together = _together(nnodes, rdzv, interface, wait)
-    flags = launch_flags(nproc, gpus)
+    flags = launch_flags(nproc, gpus, nnodes, rdzv, interface)
+    if nnodes is not None and parse_count(nnodes, "flag --nnodes").most == 1 and rdzv is None:
+        flags["launch.rdzv"] = ("", "flag --nnodes")  # this host alone, wherever the configuration lets them meet
     if out is not None:
         flags["run.out"] = (out, "flag --out")
     job = load_job(target, overrides or [], flags) if target is not None else None
     if snapshot is not None:
         with waiting("writing down what this machine is"):
             write_snapshot(snapshot)
-    report = examine(job, flags, is_quick=quick, together=together)
+    report = examine(job, flags, is_quick=quick, wait_s=wait)
     if as_json:
         print(json.dumps(report.to_record(), indent=2, ensure_ascii=False))
     else:
@@ -88,35 +96,15 @@ def command(
         raise typer.Exit(3)
 
 
-@dataclass(frozen=True)
-class Together:
-    """The hosts that are to be checked together."""
-
-    nnodes: str
-    rdzv: str
-    interface: str | None
-    wait_s: float
-
-
-def _together(nnodes: str | None, rdzv: str | None, interface: str | None, wait_s: float) -> Together | None:
-    if nnodes is not None and rdzv is not None:
-        parse_count(nnodes, "flag --nnodes"), parse_endpoint(rdzv, "flag --rdzv")
-        return Together(nnodes, rdzv, interface, wait_s)
-    if nnodes is None and rdzv is None and interface is None:
-        return None
-    given = "--nnodes" if nnodes is not None else "--rdzv" if rdzv is not None else "--interface"
-    do = "write it like --nnodes 2 --rdzv node-a:29500, the same on every host"
-    raise UsageError("several hosts need --nnodes and --rdzv, both on every host", f"flag {given}", do)
-
-
-def examine(job: Job | None, flags: Flags, *, is_quick: bool, together: Together | None = None) -> Report:
+def examine(job: Job | None, flags: Flags, *, is_quick: bool, wait_s: float) -> Report:
     """Everything that can be said about this machine and this job, and about the hosts together."""
     began = time.monotonic()
     subject, wrong = build_subject(job, flags)
     hosts: dict[str, list[Check]] = {}
-    if together is not None:  # first, while the others wait: what this machine is by itself takes longer
-        with waiting(f"waiting for {together.nnodes} hosts at {together.rdzv}, then measuring between them"):
-            hosts["hosts"] = check_hosts(subject, together.nnodes, together.rdzv, together.interface, together.wait_s)
+    launch = subject.config.launch
+    if _are_several(subject, "launch.interface" in flags):  # first, while the others wait: one by itself takes longer
+        with waiting(f"waiting for {launch.nnodes} hosts at {launch.rdzv}, then measuring between them"):
+            hosts["hosts"] = check_hosts(subject, wait_s)
     if not is_quick:
         subject, failed = _count(subject)
         wrong += failed
@@ -126,6 +114,18 @@ def examine(job: Job | None, flags: Flags, *, is_quick: bool, together: Together
     if not is_quick:
         families["ranks"] = _try_ranks(subject, families)
     return Report(hosts | families, time.monotonic() - began)
+
+
+def _are_several(subject: Subject, has_interface: bool) -> bool:
+    """Whether several hosts are to be checked; UsageError where only a part of what that needs was given."""
+    launch, origins = subject.config.launch, subject.origins
+    if has_several(launch, origins) and launch.rdzv:
+        return True
+    if not has_several(launch, origins) and not launch.rdzv and not has_interface:
+        return False
+    given = "launch.nnodes" if has_several(launch, origins) else "launch.rdzv" if launch.rdzv else "launch.interface"
+    do = "write it like --nnodes 2 --rdzv node-a:29500, the same on every host"
+    raise UsageError("several hosts need --nnodes and --rdzv, both on every host", origins[given], do)
 
 
 def _count(subject: Subject) -> tuple[Subject, list[Check]]:

@@ -12,7 +12,8 @@ import socket
 import sys
 from pathlib import Path
 
-from paceline.cli.attempts import part_command, run_attempts, supervise_part
+from paceline.cli.attempt import part_command, supervise_part
+from paceline.cli.attempts import run_attempts
 from paceline.cli.launch_plan import LaunchPlan
 from paceline.cli.launching import conclude, print_finished
 from paceline.errors import error_from_record

@@ -102,7 +102,9 @@ def _in_words(annotation: Any, metadata: Iterable[Any] = ()) -> str:
         return _one_of([str(choice) for choice in arguments])
     if origin in (list, set, frozenset, tuple, dict):
         return _collection(origin, arguments, metadata)
-    words = _WORDS.get(annotation, f"a {getattr(annotation, '__name__', annotation)}")
+    # A text of a certain form is called by what the schema writes beside its type.
+    called = next((extra for extra in metadata if isinstance(extra, str)), None) if annotation is str else None
+    words = called or _WORDS.get(annotation, f"a {getattr(annotation, '__name__', annotation)}")
     bounds = _bounds(metadata) if annotation in (int, float) else ""
     return f"{words} {bounds}".strip()
 

@@ -64,7 +64,7 @@ class Launch(Section):
     omp_threads: Literal["auto"] | Annotated[int, Field(ge=1)] = key(
         "auto", "CPU threads per worker; auto: OMP_NUM_THREADS if inherited, else the cores divided among the workers."
     )
-    nnodes: Annotated[int, Field(ge=1)] | Annotated[str, Field(pattern=r"^[1-9][0-9]*:[1-9][0-9]*$")] = key(
+    nnodes: Annotated[int, Field(ge=1)] | Annotated[str, Field(pattern=r"^[1-9][0-9]*:[1-9][0-9]*$"), "MIN:MAX"] = key(
         1, "Hosts that train together, or MIN:MAX: a lost one is done without, one that comes is taken in."
     )
     rdzv: str = key("", "HOST:PORT at which the hosts meet, the same on each; the host that has this address leads.")

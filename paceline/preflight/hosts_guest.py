@@ -2,30 +2,50 @@
 
     checks = attend(meeting, facts)      # what the first host found, or why it could not be reached
 
-The first host speaks at least every second, so that silence means that it is gone.
+Both sides beat every second, so that silence means that the other one is gone.
 """
 
 from __future__ import annotations
 
 import contextlib
 import errno
+import queue
 import socket
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, get_args
+from typing import get_args
 
+from paceline.errors import error_from_record
+from paceline.launch.hosts.channel import Channel, Gone, Inbox, hear
 from paceline.launch.hosts.facts import HostFacts
+from paceline.launch.hosts.message import (
+    Invited,
+    Listening,
+    Look,
+    Looked,
+    Measure,
+    Measured,
+    Message,
+    Refused,
+    Verdict,
+    Visit,
+)
 from paceline.preflight.check import Check, Status, fail
-from paceline.preflight.hosts_links import CONNECT_S, LONGEST_S, LinkServer, Speed, measure_link
-from paceline.preflight.hosts_wire import STRANGE, Wire, WireLost, connect, read_number
+from paceline.preflight.hosts_links import CONNECT_S, LONGEST_S, LinkLost, LinkServer, Speed, measure_link
+from paceline.telemetry.numbers import is_finite
 
-PROTOCOL = 1
 SILENCE_S = 30.0
+_LOOK_S = 0.5
 _TRY_AGAIN_S = 0.3
 _SHARED_S = 5.0
 _UNREACHABLE = {errno.EHOSTUNREACH, errno.ENETUNREACH, errno.EHOSTDOWN}
 NAME = "rendezvous"
+STRANGE = "what came is not of a paceline preflight"
+
+
+class GuestLost(Exception):
+    """Nothing more comes from the other side; says why."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +78,7 @@ def attend(meeting: Meeting, facts: HostFacts) -> list[Check]:
     while True:
         try:
             within_s = max(0.1, min(CONNECT_S, deadline - time.monotonic()))
-            connection = connect(meeting.address, meeting.port, within_s)
+            connection = socket.create_connection((meeting.address, meeting.port), timeout=within_s)
             break
         except OSError as error:
             # A last try that our own limit cut short says less than what was met before.
@@ -66,10 +86,11 @@ def attend(meeting: Meeting, facts: HostFacts) -> list[Check]:
             if time.monotonic() + _TRY_AGAIN_S >= deadline:
                 return [explain_silence(meeting, facts, met)]
             time.sleep(_TRY_AGAIN_S)
-    with contextlib.closing(Wire(connection)) as wire:
+    inbox: Inbox = queue.SimpleQueue()
+    with contextlib.closing(Channel(connection, inbox)) as channel:
         try:
-            return _take_part(wire, meeting, facts)
-        except WireLost as lost:
+            return _take_part(channel, inbox, meeting, facts)
+        except GuestLost as lost:
             what = f"the first host, {meeting.point}, left before it had a verdict: {lost}"
             do = f"see what {meeting.host} says, then start the same command on every host again; where it runs no preflight, "
             do += f"another program has port {meeting.port}: choose another --rdzv; where it has a verdict, it had its hosts already"
@@ -97,37 +118,51 @@ def explain_silence(meeting: Meeting, facts: HostFacts, error: OSError) -> Check
     return fail(NAME, what, f"look at the network between {facts.host} and {meeting.host}")
 
 
-def _take_part(wire: Wire, meeting: Meeting, facts: HostFacts) -> list[Check]:
-    wire.send("hello", v=PROTOCOL, size=meeting.size, fingerprint=meeting.fingerprint, facts=facts.to_record())
-    answer = wire.receive(SILENCE_S)
-    if answer["kind"] != "welcome":
+def _take_part(channel: Channel, inbox: Inbox, meeting: Meeting, facts: HostFacts) -> list[Check]:
+    channel.send(Visit(meeting.size, meeting.fingerprint, facts.to_record()))
+    answer = _receive(channel, inbox)
+    if isinstance(answer, Refused):
         return [_refusal(answer, meeting)]
-    word = str(answer.get("word"))
+    if not isinstance(answer, Invited):
+        raise GuestLost(STRANGE)
+    word = str(answer.word)
     with LinkServer(facts.address, word) as server:
-        wire.send("listening", port=server.port)
+        channel.send(Listening(server.port))
         while True:
-            told = wire.receive(SILENCE_S)
-            if told["kind"] == "look":
-                wire.send("looked", reason=look_for(Path(str(told.get("path"))), word))
-            elif told["kind"] == "measure":
-                wire.send("measured", **_measure(told, word))
-            elif told["kind"] == "verdict":
+            told = _receive(channel, inbox)
+            if isinstance(told, Look):
+                channel.send(Looked(look_for(Path(str(told.path)), word)))
+            elif isinstance(told, Measure):
+                channel.send(_measure(told, word))
+            elif isinstance(told, Verdict):
                 return _read_verdict(told)
 
 
-def _read_verdict(told: dict[str, Any]) -> list[Check]:
+def _receive(channel: Channel, inbox: Inbox) -> Message:
+    """GuestLost where the first host has gone, or is none."""
+    while True:
+        message = hear(inbox, _LOOK_S)
+        if isinstance(message, Gone):
+            raise GuestLost(STRANGE if message.is_foreign else message.why)
+        if message is not None:
+            return message
+        if channel.silent_s > SILENCE_S:
+            raise GuestLost(f"silent for {SILENCE_S:g} s")
+
+
+def _read_verdict(told: Verdict) -> list[Check]:
     try:
-        checks = [Check(**check) for check in told["checks"]]
-    except (KeyError, TypeError):
-        raise WireLost(STRANGE) from None
+        checks = [Check(**check) for check in told.checks]
+    except TypeError:
+        raise GuestLost(STRANGE) from None
     if any(check.status not in get_args(Status) for check in checks):
-        raise WireLost(STRANGE)
+        raise GuestLost(STRANGE)
     return checks
 
 
-def _refusal(answer: dict[str, Any], meeting: Meeting) -> Check:
-    what = str(answer.get("what", "it gave no reason"))
-    return fail(NAME, f"{meeting.point} refuses {socket.gethostname()}: {what}", str(answer.get("do", "")))
+def _refusal(answer: Refused, meeting: Meeting) -> Check:
+    problem = error_from_record(answer.error).problems[0]
+    return fail(NAME, f"{meeting.point} refuses {socket.gethostname()}: {problem.what}", problem.do)
 
 
 def look_for(path: Path, word: str) -> str:
@@ -142,26 +177,26 @@ def look_for(path: Path, word: str) -> str:
             time.sleep(0.1)
 
 
-def _measure(told: dict[str, Any], word: str) -> dict[str, Any]:
-    seconds = min(read_number(told, "seconds"), LONGEST_S)
-    return speed_record(str(told.get("address")), int(read_number(told, "port")), word, seconds)
+def _measure(told: Measure, word: str) -> Measured:
+    if not is_finite(told.seconds) or not isinstance(told.port, int):
+        raise GuestLost(STRANGE)
+    return measure(str(told.address), told.port, word, min(told.seconds, LONGEST_S))
 
 
-def speed_record(address: str, port: int, word: str, seconds: float) -> dict[str, Any]:
-    """What a measurement from here came to, for the wire."""
+def measure(address: str, port: int, word: str, seconds: float) -> Measured:
+    """What a measurement from here came to."""
     try:
         speed = measure_link(address, port, word, seconds)
-    except (OSError, WireLost, OverflowError, UnicodeError) as error:  # the last two: no port, no name at all
+    except (OSError, LinkLost, OverflowError, UnicodeError) as error:  # the last two: no port, no name at all
         reason = "no answer" if isinstance(error, TimeoutError) else (getattr(error, "strerror", None) or str(error))
-        return {"reason": f"{reason} ({address} port {port})"}
-    return {"bytes_per_s": speed.bytes_per_s, "latency_s": speed.latency_s}
+        return Measured(reason=f"{reason} ({address} port {port})")
+    return Measured(speed.bytes_per_s, speed.latency_s)
 
 
-def read_speed(record: dict[str, Any]) -> tuple[Speed | None, str]:
-    """(speed, "") or (None, reason)."""
-    if "bytes_per_s" not in record:
-        return None, str(record.get("reason", "no figure came"))
-    try:
-        return Speed(read_number(record, "bytes_per_s"), read_number(record, "latency_s")), ""
-    except WireLost as lost:
-        return None, str(lost)
+def read_speed(measured: Measured) -> tuple[Speed | None, str]:
+    """(speed, "") or (None, reason); the other side may be anybody."""
+    if measured.bytes_per_s is None:
+        return None, str(measured.reason or "no figure came")
+    if not is_finite(measured.bytes_per_s) or not is_finite(measured.latency_s):
+        return None, STRANGE
+    return Speed(float(measured.bytes_per_s), float(measured.latency_s)), ""

@@ -9,36 +9,54 @@ from __future__ import annotations
 
 import contextlib
 import os
+import queue
 import secrets
 import socket
 import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import TypeVar
 
-from paceline.errors import Problem
+from paceline.errors import RendezvousError
+from paceline.launch.hosts.channel import Channel, Gone, Inbox, hear
 from paceline.launch.hosts.facts import HostFacts, compare, label_hosts
+from paceline.launch.hosts.message import (
+    VERSION,
+    Hello,
+    Invited,
+    Listening,
+    Look,
+    Looked,
+    Measure,
+    Measured,
+    Message,
+    Refused,
+    Verdict,
+    Visit,
+)
 from paceline.preflight.check import Check, fail, from_problems, ok, warn
-from paceline.preflight.hosts_guest import PROTOCOL, Meeting, read_speed, speed_record
+from paceline.preflight.hosts_guest import STRANGE, GuestLost, Meeting, measure, read_speed
 from paceline.preflight.hosts_links import CONNECT_S, LinkServer
 from paceline.preflight.hosts_speeds import Link, find_slow, judge_links
-from paceline.preflight.hosts_wire import STRANGE, Wire, WireLost
 
 _GREETING_S = 3.0
-_BEAT_S = 1.0
+_ACCEPT_S = 0.2
+_GOODBYE_S = 2.0
 _LINK_S = 0.5
 _ALL_LINKS_S = 120.0
 """of all measurements together: with very many hosts each is shorter"""
 _SHORTEST_S = 0.1
 _MARGIN_S = 15.0
+_Answer = TypeVar("_Answer", Looked, Measured)
 
 
 @dataclass
 class _Guest:
     """A host that came: its connection, what it is, where it listens."""
 
-    wire: Wire
+    channel: Channel
+    inbox: Inbox
     facts: HostFacts
     fingerprint: str | None
     port: int
@@ -50,61 +68,70 @@ def preside(meeting: Meeting, facts: HostFacts, place: Path, server: socket.sock
     """Everything that can be said about these hosts together; `place` is where the token of the file system goes."""
     word = secrets.token_hex(16)
     guests: list[_Guest] = []
+    server.settimeout(_ACCEPT_S)
     try:
-        _gather(meeting, facts, server, word, guests)
+        _gather(meeting, server, word, guests)
         checks = _examine(meeting, facts, place, word, guests)
-        _tell(guests, "verdict", checks=[asdict(check) for check in checks])
+        _say_goodbye(guests, Verdict([asdict(check) for check in checks]))
         return checks
     finally:
         for guest in guests:
-            guest.wire.close()
+            guest.channel.close()
 
 
-def _gather(meeting: Meeting, facts: HostFacts, server: socket.socket, word: str, guests: list[_Guest]) -> None:
+def _gather(meeting: Meeting, server: socket.socket, word: str, guests: list[_Guest]) -> None:
     deadline = time.monotonic() + meeting.wait_s
-    beat = time.monotonic()
     while len(guests) + 1 < meeting.most and time.monotonic() < deadline:
         with contextlib.suppress(TimeoutError):
-            connection, _ = server.accept()
-            guest = _greet(Wire(connection), meeting, word)
+            guest = _greet(server.accept()[0], meeting, word)
             if guest is not None:
                 guests.append(guest)
-        if time.monotonic() - beat >= _BEAT_S:
-            beat = time.monotonic()
-            _tell(guests, "wait")
-            for guest in [each for each in guests if each.lost or each.wire.is_gone()]:
-                guest.wire.close()
-                guests.remove(guest)
+        for guest in [each for each in guests if isinstance(hear(each.inbox, 0.0), Gone)]:
+            guest.channel.close()
+            guests.remove(guest)
 
 
-def _greet(wire: Wire, meeting: Meeting, word: str) -> _Guest | None:
+def _greet(connection: socket.socket, meeting: Meeting, word: str) -> _Guest | None:
     """None where it is a stranger, or is sent away, which it is told."""
-    try:
-        hello = wire.receive(_GREETING_S)
-        if hello["kind"] != "hello" or not isinstance(hello.get("facts"), dict):
-            raise WireLost("a stranger")
-        refusal = _refuse(hello, meeting)
-        if refusal is not None:
-            wire.send("refused", what=refusal.what, do=refusal.do)
-            raise WireLost(refusal.what)
-        wire.send("welcome", word=word)
-        port = int(wire.receive(_GREETING_S)["port"])
-    except (WireLost, KeyError, TypeError, ValueError):
-        wire.close()
-        return None
-    fingerprint = hello.get("fingerprint")
-    return _Guest(wire, HostFacts.from_record(hello["facts"]), str(fingerprint) if fingerprint else None, port)
-
-
-def _refuse(hello: dict[str, Any], meeting: Meeting) -> Problem | None:
-    if hello.get("v") != PROTOCOL:
-        other = hello["facts"].get("paceline", "?")
-        what = f"its preflight speaks version {hello.get('v')}, this one {PROTOCOL} (it has paceline {other})"
-        return Problem(what, "", "install the same paceline on every host")
-    if hello.get("size") != meeting.size:
-        do = "type the same on every host"
-        return Problem(f"--nnodes is {meeting.size} there and {hello.get('size')} here", "", do)
+    inbox: Inbox = queue.SimpleQueue()
+    channel = Channel(connection, inbox)
+    visit = hear(inbox, _GREETING_S)
+    refusal = _refuse(visit, meeting)
+    if refusal is not None:
+        channel.send(Refused(refusal.to_record()))
+        hear(inbox, _GREETING_S)  # it closes when it has read that
+    elif isinstance(visit, Visit):
+        channel.send(Invited(word))
+        listening = hear(inbox, _GREETING_S)
+        if isinstance(listening, Listening):
+            fingerprint = str(visit.fingerprint) if visit.fingerprint else None
+            return _Guest(channel, inbox, HostFacts.from_record(visit.facts), fingerprint, listening.port)
+    channel.close()
     return None
+
+
+def _refuse(visit: Message | Gone | None, meeting: Meeting) -> RendezvousError | None:
+    where = f"paceline preflight at {meeting.point}"
+    if isinstance(visit, Hello):
+        what = f"a preflight waits for hosts at {meeting.point}, and no training"
+        return RendezvousError(what, where, "end the preflight, or wait until it has ended; then start again")
+    if isinstance(visit, Visit) and visit.v != VERSION:
+        what = f"it speaks version {visit.v} of the hosts' messages, this one {VERSION}"
+        return RendezvousError(what, where, "install the same Paceline on every host")
+    if isinstance(visit, Visit) and visit.size != meeting.size:
+        what = f"--nnodes is {meeting.size} there and {visit.size} here"
+        return RendezvousError(what, where, "type the same on every host")
+    return None
+
+
+def _say_goodbye(guests: list[_Guest], verdict: Verdict) -> None:
+    """Whoever has read it closes the connection: what we close first may not arrive."""
+    for guest in guests:
+        guest.channel.send(verdict)
+    deadline = time.monotonic() + _GOODBYE_S
+    for guest in guests:
+        while not guest.lost and hear(guest.inbox, deadline - time.monotonic()) is not None:
+            guest.lost = "it has the verdict"
 
 
 def _examine(meeting: Meeting, facts: HostFacts, place: Path, word: str, guests: list[_Guest]) -> list[Check]:
@@ -139,7 +166,7 @@ def _addresses(hosts: list[HostFacts], labels: list[str]) -> Check:
     said = ", ".join(
         f"{label} {facts.address} on {facts.interface}" for label, facts in zip(labels, hosts, strict=True)
     )
-    return ok("interfaces", f"{said}: the way to the first host")
+    return ok("interfaces", f"{said}: over these the ranks will talk")
 
 
 def _same_versions(facts: HostFacts, count: int) -> Check:
@@ -162,13 +189,13 @@ def _shared_place(place: Path, word: str, guests: list[_Guest], labels: list[str
     do = "--out DIR on a file system that all hosts have at the same path (NFS, Lustre)"
     try:
         with _token(place, word) as path:
-            # All at once: one after another, those who see nothing would keep the last ones waiting beyond their patience.
-            _tell(guests, "look", path=str(path))
+            # All at once: one after another, those who see nothing would take the time of all of them together.
+            for guest in guests:
+                guest.channel.send(Look(str(path)))
             deadline = time.monotonic() + _MARGIN_S
-            seen = [_hear(guest, max(_BEAT_S, round(deadline - time.monotonic())), "looked") for guest in guests]
+            told = [_ask_seen(guest, deadline - time.monotonic()) for guest in guests]
     except OSError as error:
         return fail("shared directory", f"{place} cannot be written ({error.strerror})", do)
-    told = [record.get("reason") for record in seen]
     blind = [f"{label} ({reason})" for label, reason in zip(labels[1:], told, strict=True) if reason != ""]
     if blind:
         what = f"{place} of {labels[0]} is not the same on {', '.join(blind)}: checkpoints must be seen by every host"
@@ -194,48 +221,45 @@ def _measure_all(hosts: list[HostFacts], ports: list[int], guests: list[_Guest],
     pairs = [(a, b) for a in range(len(hosts)) for b in range(len(hosts)) if a != b]
     seconds = max(_SHORTEST_S, min(_LINK_S, _ALL_LINKS_S / len(pairs)))
 
-    def measure(sender: int, receiver: int) -> Link:
-        for other in guests:  # whoever has nothing to do hears that we are there
-            if sender == 0 or other is not guests[sender - 1]:
-                _tell([other], "wait")
-        where = {"address": hosts[receiver].address, "port": ports[receiver], "seconds": seconds}
+    def measure_pair(sender: int, receiver: int) -> Link:
+        address, port = hosts[receiver].address, ports[receiver]
         if sender == 0:
-            record = speed_record(hosts[receiver].address, ports[receiver], word, seconds)
-        else:
-            record = _ask(guests[sender - 1], seconds + CONNECT_S + _MARGIN_S, "measure", "measured", **where)
-        return Link(sender, receiver, *read_speed(record))
+            return Link(sender, receiver, *read_speed(measure(address, port, word, seconds)))
+        guest = guests[sender - 1]
+        guest.channel.send(Measure(address, port, seconds))
+        try:
+            answer = _hear(guest, seconds + CONNECT_S + _MARGIN_S, Measured)
+        except GuestLost as lost:
+            return Link(sender, receiver, None, str(lost))
+        return Link(sender, receiver, *read_speed(answer))
 
-    links = {pair: measure(*pair) for pair in pairs}
+    links = {pair: measure_pair(*pair) for pair in pairs}
     for seen in find_slow(list(links.values())):
-        again = measure(seen.sender, seen.receiver)
+        again = measure_pair(seen.sender, seen.receiver)
         assert seen.speed is not None
         if again.speed is not None and again.speed.bytes_per_s > seen.speed.bytes_per_s:
             links[seen.sender, seen.receiver] = again
     return list(links.values())
 
 
-def _ask(guest: _Guest, within_s: float, kind: str, answer: str, /, **values: Any) -> dict[str, Any]:
-    """What a guest answers; where it is gone, the reason."""
-    if not guest.lost:
-        _tell([guest], kind, **values)
-    return _hear(guest, within_s, answer)
+def _ask_seen(guest: _Guest, within_s: float) -> str:
+    """Why a guest does not see what this host wrote; empty: it does."""
+    try:
+        return str(_hear(guest, max(0.0, within_s), Looked).reason)
+    except GuestLost as lost:
+        return str(lost)
 
 
-def _hear(guest: _Guest, within_s: float, kind: str) -> dict[str, Any]:
+def _hear(guest: _Guest, within_s: float, kind: type[_Answer]) -> _Answer:
+    """What a guest answers; GuestLost, now and whenever it is asked again, where it does not."""
     if not guest.lost:
-        try:
-            record = guest.wire.receive(within_s)
-            if record["kind"] == kind:
-                return record
+        answer = hear(guest.inbox, within_s)
+        if isinstance(answer, kind):
+            return answer
+        if isinstance(answer, Gone) and not answer.is_foreign:
+            guest.lost = f"{guest.facts.host} has left ({answer.why})"
+        elif answer is None:
+            guest.lost = f"{guest.facts.host} has left (silent for {within_s:g} s)"
+        else:
             guest.lost = f"{guest.facts.host} says something else: {STRANGE}"
-        except WireLost as lost:
-            guest.lost = f"{guest.facts.host} has left ({lost})"
-    return {"reason": guest.lost}
-
-
-def _tell(guests: list[_Guest], kind: str, /, **values: Any) -> None:
-    for guest in guests:
-        try:
-            guest.wire.send(kind, **values)
-        except WireLost as lost:
-            guest.lost = guest.lost or f"{guest.facts.host} has left ({lost})"
+    raise GuestLost(guest.lost)

@@ -35,6 +35,8 @@ class Subject:
     """the run directory, absolute; where runs live if there is no job"""
     environment: Mapping[str, str]
     """of the workers"""
+    origins: Mapping[str, str]
+    """where each key's value comes from"""
     job: Job | None = None
     identity: Mapping[str, Any] | None = None
     """None: there is no job, or its data cannot be read"""
@@ -80,7 +82,7 @@ def build_subject(job: Job | None, flags: Flags | None = None) -> tuple[Subject,
     environment = worker_environment(
         config.launch, placement.world_size, placement.num_gpus, os.environ, visible=placement.visible
     )
-    return Subject(config, placement, root.absolute(), environment.apply(os.environ), job, identity), checks
+    return Subject(config, placement, root.absolute(), environment.apply(os.environ), origins, job, identity), checks
 
 
 def _machine_config(flags: Flags | None) -> tuple[RunConfig, dict[str, str]]:

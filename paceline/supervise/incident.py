@@ -19,7 +19,7 @@ from typing import Any
 
 from paceline.diagnose.finding import Finding
 from paceline.diagnose.sight import Sight
-from paceline.diagnose.stacks import Cluster
+from paceline.diagnose.stacks import Cluster, cluster_stacks
 from paceline.files import finite, read_last_records, write_json, write_text
 from paceline.supervise.incident_page import render_page
 from paceline.supervise.stacks import Stacks
@@ -100,6 +100,13 @@ class Incident:
             name = f"{self.name[:4]}-{_subject(finding)}"
             self.directory = self.directory.rename(self.directory.with_name(name))
         stacks.write(self.directory / "stacks")
+
+    def take_in_stacks(self) -> bool:
+        """Groups anew with what the supervisors of other hosts have added; whether there was anything. The finding stays as it was told."""
+        if self.stacks is None or not self.stacks.read_far(self.directory / "stacks"):
+            return False
+        self.clusters = cluster_stacks(self.stacks.texts)
+        return True
 
     def write(self) -> None:
         record = self.to_record()

@@ -10,6 +10,7 @@ one is said of it, and costs nobody else's.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import time
 from collections.abc import Collection, Mapping
@@ -18,6 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 
+from paceline.files import identify_file
 from paceline.supervise.py_spy import read_stacks
 from paceline.supervise.rank_process import HeldProcess
 from paceline.telemetry.layout import RunLayout
@@ -29,6 +31,7 @@ _LATEST_S = 2.0
 _POLL_S = 0.02
 _QUIET_S = 0.1
 _AT_ONCE = 8
+_NO_STACK = "no stack: "
 
 
 @dataclass
@@ -42,16 +45,41 @@ class Stacks:
     """how long it took"""
     far: Collection[int] = ()
     """ranks of other hosts: their own supervisors write their files"""
+    _seen: dict[int, tuple[int, ...] | None] = field(default_factory=dict, repr=False)
+    """rank of another host -> which file of it is known"""
 
     def write(self, directory: Path) -> None:
         """One file per rank; where there is no stack, it says why."""
         directory.mkdir(parents=True, exist_ok=True)
-        reasons = {rank: f"no stack: {why}\n" for rank, why in self.missing.items() if rank not in self.far}
+        self._seen = {rank: identify_file(_file_of(directory, rank)) for rank in self.far}  # of an earlier time
+        reasons = {rank: f"{_NO_STACK}{why}\n" for rank, why in self.missing.items() if rank not in self.far}
         for rank, text in (self.texts | reasons).items():
             try:
-                (directory / f"rank_{rank:05d}.txt").write_text(text, encoding="utf-8", errors="backslashreplace")
+                _file_of(directory, rank).write_text(text, encoding="utf-8", errors="backslashreplace")
             except OSError as error:
                 self.missing.setdefault(rank, f"it was taken, and cannot be written: {error}")
+
+    def read_far(self, directory: Path) -> bool:
+        """Takes in what supervisors of other hosts have written since; whether there was anything."""
+        before = dict(self._seen)
+        for rank in self.far:
+            path = _file_of(directory, rank)
+            version = identify_file(path)
+            if version is None or version == self._seen.get(rank):
+                continue
+            with contextlib.suppress(OSError):
+                text = path.read_text(encoding="utf-8", errors="replace")
+                self._seen[rank] = version
+                if text.startswith(_NO_STACK):
+                    self.missing[rank] = text.removeprefix(_NO_STACK).strip()
+                elif text:
+                    self.texts[rank] = text
+                    self.missing.pop(rank, None)
+        return self._seen != before
+
+
+def _file_of(directory: Path, rank: int) -> Path:
+    return directory / f"rank_{rank:05d}.txt"
 
 
 def take_stacks(

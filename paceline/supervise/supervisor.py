@@ -230,6 +230,10 @@ class Supervisor:
         if self._contribution is not None:
             with said("stacks cannot be added to an incident of another host"):
                 self._contribution.look(self.watch.processes)
+            with said("stacks of another host cannot be taken in"):
+                for incident in self.incidents:
+                    if incident.ended is None and incident.take_in_stacks():
+                        self._announcer.write(incident)
         wished = read_policy_request(self._layout.policy_requests, self._attempt.attempt)
         policy = wished or self._configured.policy
         if policy != self.settings.policy:

@@ -151,3 +151,18 @@ def test_a_host_that_never_comes_ends_the_wait(capsys: pytest.CaptureFixture[str
     code, found = look(capsys, "--quick", "--nnodes", "2", "--rdzv", "127.0.0.1:29878", "--wait", "1")
     assert (code, found["hosts"].status) == (3, "fail")
     assert "1 of 2 did not come to 127.0.0.1:29878 within 1 s" in found["hosts"].found
+
+
+def test_the_hosts_of_a_configuration_are_checked_and_flags_win(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = tmp_path / "two.yaml"
+    config.write_text("recipe: sasrec\nlaunch:\n  nnodes: 2\n  rdzv: 127.0.0.1:29879\n")
+    code, found = look(capsys, str(config), "--quick", "--wait", "1")
+    assert (code, "1 of 2 did not come to 127.0.0.1:29879" in found["hosts"].found) == (3, True)
+    _, found = look(capsys, str(config), "--quick", "--wait", "1", "--rdzv", "127.0.0.1:29880", "--nnodes", "3")
+    assert "2 of 3 did not come to 127.0.0.1:29880" in found["hosts"].found
+    _, found = look(capsys, str(config), "--quick", "--nnodes", "1")
+    assert "hosts" not in found
+    assert run_command(["preflight", str(config), "launch.interface=eht0", "--quick", "--wait", "1"]) == 2
+    assert "there is no interface eht0" in capsys.readouterr().err

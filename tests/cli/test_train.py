@@ -83,7 +83,7 @@ def agent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch
         assert nproc == 2
         return [sys.executable, str(script), os.environ["MODE"], *arguments]
 
-    monkeypatch.setattr("paceline.cli.attempts.agent_command", command)
+    monkeypatch.setattr("paceline.cli.attempt.agent_command", command)
     return monkeypatch
 
 
@@ -147,7 +147,7 @@ def test_a_run_whose_ranks_die_is_brought_back(
 ) -> None:
     root = tmp_path / "run"
     agent.setenv("MODE", "lost")
-    agent.setattr("paceline.cli.attempts.new_rendezvous_id", lambda: f"test-{tmp_path}")
+    agent.setattr("paceline.cli.attempt.new_rendezvous_id", lambda: f"test-{tmp_path}")
     agent.setenv("TORCHELASTIC_RUN_ID", f"test-{tmp_path}")
     assert train(root, "--max-restarts", "2") == 0
     assert states(root) == [("failed", 4), ("failed", 4), ("finished", 0)]
@@ -254,7 +254,7 @@ def test_refused_before_anything_is_written(tmp_path: Path, capfd: pytest.Captur
 
 
 def test_an_agent_that_cannot_be_started_closes_the_books(tmp_path: Path, agent: pytest.MonkeyPatch) -> None:
-    agent.setattr("paceline.cli.attempts.agent_command", lambda *_, **__: [str(tmp_path / "no-such-program")])
+    agent.setattr("paceline.cli.attempt.agent_command", lambda *_, **__: [str(tmp_path / "no-such-program")])
     assert train(tmp_path / "run") == 4
     run = read_run(tmp_path / "run").run
     assert (run.state, run.attempts[0].exit_code) == ("failed", 4)

@@ -66,7 +66,7 @@ def stuck_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     def command(nproc: int, arguments: Sequence[str], *, rendezvous_id: str, scratch: Path, group: None) -> list[str]:
         return [sys.executable, str(script), attempts[0] or "-", arguments[2], arguments[4]]
 
-    monkeypatch.setattr("paceline.cli.attempts.agent_command", command)
+    monkeypatch.setattr("paceline.cli.attempt.agent_command", command)
     return lambda text: attempts.__setitem__(0, text)
 
 

@@ -39,6 +39,7 @@ def test_defaults_and_values_by_dotted_name():
 def test_choices():
     assert describe(RunConfig)["parallel.backend"].choices == ("auto", "nccl", "gloo")
     assert describe(RunConfig)["launch.nproc"].choices == ("auto",)
+    assert describe(RunConfig)["launch.nnodes"].allowed == "an integer >= 1 or MIN:MAX"
     assert describe(RunConfig)["attention.exclude"].allowed == (
         "a list of values, each flash, cudnn, efficient, math, eager or flex"
     )

@@ -19,7 +19,7 @@ def subject_of(nproc: int, **environment: str) -> Subject:
     subject, _ = build_subject(None, flags)
     path = os.pathsep.join([str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")])
     whole = {**subject.environment, "PYTHONPATH": path, **environment}
-    return Subject(subject.config, subject.placement, subject.root, whole)
+    return Subject(subject.config, subject.placement, subject.root, whole, subject.origins)
 
 
 def test_collectives_and_products_of_two_ranks() -> None:

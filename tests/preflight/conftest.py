@@ -30,7 +30,7 @@ def build(tmp_path: Path) -> Build:
 
     def make(*overrides: str, nproc: int = 1, gpus: tuple[str, ...] = (), **more: Any) -> Subject:
         job = load_job("sasrec", overrides, environ={})
-        values: dict[str, Any] = {"root": tmp_path / "run", "environment": {}, "job": job}
+        values: dict[str, Any] = {"root": tmp_path / "run", "environment": {}, "origins": job.origins, "job": job}
         return Subject(job.config, Placement(nproc, list(gpus)), **(values | more))
 
     return make

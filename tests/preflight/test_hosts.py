@@ -13,15 +13,65 @@ import pytest
 
 from paceline.errors import UsageError
 from paceline.launch.hosts.facts import HostFacts, collect_facts
+from paceline.launch.hosts.message import (
+    Beat,
+    Invited,
+    Listening,
+    Look,
+    Looked,
+    Measure,
+    Measured,
+    Message,
+    Refused,
+    Verdict,
+    Visit,
+    decode,
+    encode,
+)
+from paceline.preflight import hosts
 from paceline.preflight.check import Check
 from paceline.preflight.hosts import check_hosts
 from paceline.preflight.hosts_guest import Meeting, attend, explain_silence
 from paceline.preflight.hosts_host import preside
-from paceline.preflight.hosts_wire import Wire, WireLost, connect, listen
+from tests.launch.hosts.conftest import hello
 from tests.preflight.conftest import Build, by_name
 
 pytestmark = pytest.mark.timeout(60)
 FACTS = dataclasses.replace(collect_facts("127.0.0.1", 2), host="node-a")
+
+
+class Wire:
+    """One side of a connection, by hand."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._connection = connection
+        self._lines = connection.makefile("rb")
+        connection.settimeout(10)
+
+    def send(self, message: Message) -> None:
+        self._connection.sendall(encode(message))
+
+    def receive(self) -> Message | None:
+        """None: the other side has closed."""
+        while line := self._lines.readline():
+            message = decode(line)
+            if not isinstance(message, Beat):
+                return message
+        return None
+
+    def close(self) -> None:
+        self._lines.close()
+        self._connection.close()
+
+
+def connect(meeting: Meeting) -> Wire:
+    return Wire(socket.create_connection((meeting.address, meeting.port), timeout=5))
+
+
+def listen(address: str, port: int) -> socket.socket:
+    return socket.create_server((address, port))
+
+
 Meet = Callable[..., tuple[list[Check], list[list[Check]]]]
 
 
@@ -108,15 +158,15 @@ def test_another_number_of_hosts_is_refused_at_once(meet: Meet) -> None:
 
 def test_strangers_and_those_who_leave_do_not_count(meet: Meet) -> None:
     def stranger(meeting: Meeting) -> None:
-        with connect(meeting.address, meeting.port, 5) as connection:
+        with socket.create_connection((meeting.address, meeting.port), timeout=5) as connection:
             connection.sendall(b"GET / HTTP/1.1\r\n\r\n")
             connection.recv(10)
 
     def leaver(meeting: Meeting) -> None:
-        wire = Wire(connect(meeting.address, meeting.port, 5))
-        wire.send("hello", v=1, size=meeting.size, fingerprint=None, facts=FACTS.to_record())
-        wire.receive(5)
-        wire.send("listening", port=1)
+        wire = connect(meeting)
+        wire.send(Visit(meeting.size, None, FACTS.to_record()))
+        wire.receive()
+        wire.send(Listening(1))
         wire.close()
 
     checks, _ = meet(stranger, leaver, most=3, wait_s=4)
@@ -125,12 +175,7 @@ def test_strangers_and_those_who_leave_do_not_count(meet: Meet) -> None:
 
 def test_a_guest_that_leaves_while_it_is_measured(meet: Meet) -> None:
     def leaver(meeting: Meeting) -> None:
-        wire = Wire(connect(meeting.address, meeting.port, 5))
-        wire.send("hello", v=1, size=meeting.size, fingerprint="f" * 32, facts=node("node-b").to_record())
-        wire.receive(5)
-        wire.send("listening", port=1)
-        wire.receive(5)
-        wire.close()
+        begin(meeting, "node-b").close()
 
     checks, _ = meet(leaver)
     found = by_name(checks)
@@ -140,12 +185,11 @@ def test_a_guest_that_leaves_while_it_is_measured(meet: Meet) -> None:
 
 def begin(meeting: Meeting, name: str) -> Wire:
     """A guest by hand, up to where it is told what to do."""
-    wire = Wire(connect(meeting.address, meeting.port, 5))
-    wire.send("hello", v=1, size=meeting.size, fingerprint="f" * 32, facts=node(name).to_record())
-    wire.receive(5)
-    wire.send("listening", port=1)
-    while wire.receive(5)["kind"] != "look":
-        pass
+    wire = connect(meeting)
+    wire.send(Visit(meeting.size, "f" * 32, node(name).to_record()))
+    assert isinstance(wire.receive(), Invited)
+    wire.send(Listening(1))
+    assert isinstance(wire.receive(), Look)
     return wire
 
 
@@ -157,7 +201,7 @@ def test_all_look_for_the_directory_at_the_same_time(meet: Meet) -> None:
         def come(meeting: Meeting) -> None:
             with contextlib.closing(begin(meeting, name)) as wire:
                 both.wait()
-                wire.send("looked", reason="nothing there")
+                wire.send(Looked("nothing there"))
 
         return come
 
@@ -168,26 +212,41 @@ def test_all_look_for_the_directory_at_the_same_time(meet: Meet) -> None:
 @pytest.mark.parametrize(
     ("answer", "directory", "link"),
     [
-        ({"kind": "looked"}, "(None)", "not of a paceline preflight"),
-        ({"kind": "looked", "reason": ""}, "every host sees", "not of a paceline preflight"),
-        ({"kind": "measured", "reason": ""}, "node-b says something else", "node-b says something else"),
+        (Looked(None), "node-b says something else", "not of a paceline preflight"),  # type: ignore[arg-type]
+        (Looked(""), "every host sees", "not of a paceline preflight"),
+        (Measured(reason="?"), "node-b says something else", "node-b says something else"),
+        (Beat(), "node-b has left", "node-b has left"),
     ],
 )
 def test_answers_that_make_no_sense_are_not_taken_for_good_ones(
-    meet: Meet, answer: dict[str, object], directory: str, link: str
+    meet: Meet, answer: Message, directory: str, link: str
 ) -> None:
     def odd(meeting: Meeting) -> None:
-        with contextlib.closing(begin(meeting, "node-b")) as wire, contextlib.suppress(WireLost):
-            wire.send(str(answer["kind"]), **{name: value for name, value in answer.items() if name != "kind"})
-            while wire.receive(10)["kind"] != "measure":
-                pass
-            wire.send("measured", bytes_per_s="fast", latency_s=10**400)
-            wire.receive(10)
+        with contextlib.closing(begin(meeting, "node-b")) as wire, contextlib.suppress(OSError):
+            wire.send(answer)
+            if answer == Looked(""):
+                assert isinstance(wire.receive(), Measure)
+                wire.send(Measured(float("inf"), float("nan")))
+                wire.receive()
 
     checks, _ = meet(odd)
     assert directory in by_name(checks)["shared directory"].found
     row = by_name(checks)["node-a – node-b"]
     assert (row.status, link in row.found) == ("fail", True), row
+
+
+def test_a_training_that_comes_to_a_preflight_is_told_so(meet: Meet) -> None:
+    told: list[Message | None] = []
+
+    def train(meeting: Meeting) -> None:
+        with contextlib.closing(connect(meeting)) as wire:
+            wire.send(hello("b"))
+            told.append(wire.receive())
+
+    meet(train, wait_s=1.5)
+    (refused,) = told
+    assert isinstance(refused, Refused)
+    assert "a preflight waits for hosts at node-a:" in str(refused.error)
 
 
 @pytest.mark.parametrize("checks", [None, [3], [{"name": "x"}], [{"name": "x", "status": "fine", "found": ""}]])
@@ -197,10 +256,10 @@ def test_a_verdict_that_makes_no_sense(checks: object) -> None:
 
     def lead() -> None:
         with contextlib.closing(Wire(server.accept()[0])) as wire:
-            wire.receive(5)
-            wire.send("welcome", word="w")
-            wire.receive(5)
-            wire.send("verdict", checks=checks)
+            wire.receive()
+            wire.send(Invited("w"))
+            wire.receive()
+            wire.send(Verdict(checks))  # type: ignore[arg-type]
 
     server.settimeout(10)
     thread = threading.Thread(target=lead)
@@ -248,10 +307,27 @@ def test_why_nobody_answers_and_which_side_to_mend(error: OSError, what: str, do
 
 
 def test_flags_that_cannot_be_used_here(build: Build) -> None:
-    with pytest.raises(UsageError, match="there is no interface eht0"):
-        check_hosts(build(), "2", "127.0.0.1:29500", "eht0")
-    (check,) = check_hosts(build(), "2", "nosuch.invalid:29500", wait_s=1)
+    two = ("launch.nnodes=2", "launch.rdzv=127.0.0.1:29500")
+    with pytest.raises(UsageError, match="there is no interface eht0") as caught:
+        check_hosts(build(*two, "launch.interface=eht0"), 1)
+    assert caught.value.problems[0].where == "override 'launch.interface=eht0'"
+    (check,) = check_hosts(build("launch.nnodes=2", "launch.rdzv=nosuch.invalid:29500"), wait_s=1)
     assert (check.name, check.status) == ("names", "fail")
+
+
+def test_hosts_may_meet_over_one_interface_and_talk_over_another(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
+    presided: list[tuple[str, str]] = []
+
+    def preside(meeting: Meeting, facts: HostFacts, *more: object) -> list[Check]:
+        presided.append((meeting.address, facts.address))
+        return []
+
+    monkeypatch.setattr(hosts, "preside", preside)
+    monkeypatch.setattr(hosts, "own_address", lambda host, where: "10.0.0.1")
+    monkeypatch.setattr(hosts, "address_of", lambda interface, where: "10.1.0.1")
+    monkeypatch.setattr(hosts, "open_listener", lambda endpoint, where: contextlib.nullcontext())
+    check_hosts(build("launch.nnodes=2", "launch.rdzv=10.0.0.1:29500", "launch.interface=ib0"), 1)
+    assert presided == [("10.0.0.1", "10.1.0.1")]
 
 
 def test_another_program_has_the_port() -> None:

@@ -6,9 +6,8 @@ from itertools import permutations
 
 import pytest
 
-from paceline.preflight.hosts_links import LinkServer, Speed, measure_link
+from paceline.preflight.hosts_links import LinkLost, LinkServer, Speed, measure_link
 from paceline.preflight.hosts_speeds import Link, describe_rate, describe_time, find_long, find_slow, judge_links
-from paceline.preflight.hosts_wire import WireLost
 
 NAMES = ["node-a", "node-b", "node-c"]
 
@@ -76,7 +75,7 @@ def test_of_many_hosts_only_those_that_stand_out_have_a_line() -> None:
 def test_a_link_to_ourselves_is_measured_and_a_stranger_is_sent_away() -> None:
     with LinkServer("127.0.0.1", "word") as server:
         speed = measure_link("127.0.0.1", server.port, "word", 0.1)
-        with pytest.raises(WireLost):
+        with pytest.raises(LinkLost):
             measure_link("127.0.0.1", server.port, "another", 0.1)
         again = measure_link("127.0.0.1", server.port, "word", 0.1)
     assert min(speed.bytes_per_s, again.bytes_per_s) > 1e6

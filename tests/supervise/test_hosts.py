@@ -104,6 +104,12 @@ def test_a_rank_of_the_other_host_that_hangs_is_named_by_the_leader_and_both_add
     hosts.watch(lambda: len(list((incident.directory / "stacks").glob("*.txt"))) == 4)
     assert "most recent call first" in (incident.directory / "stacks" / "rank_00003.txt").read_text()
     assert member.incidents == []
+    report = incident.directory / "report.json"
+    hosts.watch(lambda: read_json(report)["stacks"]["missing"] == {})
+    clusters = read_json(report)["stacks"]["clusters"]
+    assert [cluster["ranks"] for cluster in clusters] == [[0, 1, 2, 3]], "all of them sleep at one line"
+    assert "ranks 0-3" in (incident.directory / "report.md").read_text()
+    assert incident.finding == finding, "as it was told"
 
 
 @pytest.mark.timeout(90)

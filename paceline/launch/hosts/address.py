@@ -33,7 +33,11 @@ def parse_meeting_point(text: str, where: str = "flag --rdzv") -> tuple[str, int
     found = _MEETING_POINT.fullmatch(text.strip())
     if found is None:
         six = text.strip().rpartition(":")
-        do = f"write an IPv6 address in brackets: --rdzv [{six[0]}]:{six[2]}" if _plain(six[0]) else _LIKE
+        do = (
+            f"write an IPv6 address in brackets: --rdzv [{six[0]}]:{six[2]}"
+            if ":" in six[0] and _plain(six[0])
+            else _LIKE
+        )
         raise UsageError(f"{text!r} is not HOST:PORT", where, do)
     port = int(found["port"] or found["six_port"])
     if not 1 <= port <= 65535:
@@ -53,7 +57,11 @@ def resolve(host: str, where: str = "", within_s: float = _RESOLVE_S) -> list[st
         raise UsageError(f"no answer within {within_s:g} s to what the address of {host} is", where, do)
     if not found:
         raise UsageError(f"the name {host} does not resolve on {socket.gethostname()}", where, do)
-    return found
+    usable = [each for each in found if not is_of_one_link(each)]
+    if not usable:
+        what = f"{host} is {found[0]}, an address of one link, which means another place on every host"
+        raise UsageError(what, where, "write an address that all hosts reach: ip address show on the leading host")
+    return usable
 
 
 def ask_addresses(host: str, within_s: float) -> list[str] | None:
@@ -97,10 +105,16 @@ def address_of(interface: str, where: str = "launch.interface") -> str:
     """The address of an interface that is to be used."""
     check_interface(interface, where)
     addresses = list_interfaces()[interface]
-    if not addresses:
-        what = f"the interface {interface} has no address (there are: {describe_interfaces()})"
+    usable = [each for each in addresses if not is_of_one_link(each)]
+    if not usable:
+        has = (
+            f"only {addresses[0]}, an address of one link, by which no other host knows it"
+            if addresses
+            else "no address"
+        )
+        what = f"the interface {interface} has {has} (there are: {describe_interfaces()})"
         raise UsageError(what, where, f"give it one, or choose another: ip address show {interface}")
-    return addresses[0]
+    return usable[0]
 
 
 def check_interface(name: str, where: str = "launch.interface") -> None:
@@ -134,6 +148,12 @@ def is_loopback(address: str) -> bool:
         return address == "localhost"
 
 
+def is_of_one_link(address: str) -> bool:
+    """fe80::…: without the interface, which has another name on every host, nothing can listen at it nor reach it."""
+    plain = _plain(address)
+    return isinstance(plain, ipaddress.IPv6Address) and plain.is_link_local
+
+
 def own_address(host: str, where: str = "flag --rdzv") -> str | None:
     """The address by which `host` names this very host; None where it names another one.
 
@@ -142,6 +162,7 @@ def own_address(host: str, where: str = "flag --rdzv") -> str | None:
     own = next((address for address in resolve(host, where) if interface_of(address) is not None), None)
     if own is not None and is_loopback(own) and not is_loopback(host):
         others = [each for found in list_interfaces().values() for each in found if not is_loopback(each)]
+        others = [each for each in others if not is_of_one_link(each)]
         do = f"write its address in numbers instead: {others[0]}" if others else "give this host an address"
         raise UsageError(f"{host} is {own} here, which no other host can reach", where, do)
     return own

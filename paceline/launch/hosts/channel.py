@@ -2,6 +2,7 @@
 
     channel = Channel(socket, inbox)
     channel.send(End(2, "host b was lost"))      # never blocks; a connection that fails is told as Gone
+    hear(inbox, within_s=5)                      # the next that is no Beat; None: nothing came
     inbox.get()   -> (channel, Beat()) or (channel, Gone("closed the connection"))
 
 A connection that takes nothing any more is no failure of its own: whether silence means loss is for the owner to say, on both sides by
@@ -36,6 +37,18 @@ class Gone:
 
 
 Inbox = queue.SimpleQueue[tuple["Channel", Message | Gone]]
+
+
+def hear(inbox: Inbox, within_s: float) -> Message | Gone | None:
+    """The next message that is more than a sign of life, where a queue has one connection; None: there was none in time."""
+    until = time.monotonic() + within_s
+    while True:
+        try:
+            _, message = inbox.get(timeout=max(0.0, until - time.monotonic()))
+        except queue.Empty:
+            return None
+        if not isinstance(message, Beat):
+            return message
 
 
 class Channel:

@@ -50,7 +50,8 @@ def parse_count(value: int | str, where: str = "launch.nnodes") -> Count:
     found = re.fullmatch(r"([0-9]{1,9})(?::([0-9]{1,9}))?", str(value).strip())
     count = Count(int(found[1]), int(found[2] or found[1])) if found else Count(0, 0)
     if not 1 <= count.least <= count.most <= _MOST:
-        raise UsageError(f"{value!r} is not a number of hosts", where, "write it like --nnodes 2, or --nnodes 1:2")
+        what = f"{value!r} is not a number of hosts from 1 to {_MOST}"
+        raise UsageError(what, where, "write it like --nnodes 2, or --nnodes 1:2")
     return count
 
 

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from paceline.config.nearest import nearest
 from paceline.errors import ConfigError, Problem, UsageError
+from paceline.launch.hosts.address import is_of_one_link
 
 _NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?")
 _USER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*")
@@ -51,7 +52,7 @@ def read_hostfile(path: Path) -> list[HostLine]:
         if not words:
             continue
         wrong, do, found = _read(words, number)
-        same = next((each for each in hosts if found is not None and each.name == found.name), None)
+        same = next((each for each in hosts if found is not None and each.name.lower() == found.name.lower()), None)
         if same is not None:
             wrong, do, found = f"{same.name} is in line {same.line} already", "take one of the two lines out", None
         if found is None:
@@ -89,6 +90,8 @@ def _wrong_host(target: str, user: str | None, name: str) -> tuple[str, str] | N
         return f"{target!r} is more than one host", f"a line for each: {first}" + "".join(f", {o}" for o in others)
     if user is not None and not _USER.fullmatch(user):
         return f"{user!r} is not the name of a user", f"user@{name}"
+    if is_of_one_link(name.strip("[]")):
+        return f"{name} is an address of one link, which means another place on every host", "one that all hosts reach"
     if _NAME.fullmatch(name) or _is_address(name):
         return None
     bare = name.strip("[]").partition("%")[0]

@@ -8,7 +8,6 @@ Every wait has its limit and is told on the terminal.
 
 from __future__ import annotations
 
-import contextlib
 import queue
 import socket
 import time
@@ -18,10 +17,10 @@ from pathlib import Path
 
 from paceline.errors import Interrupted, RendezvousError, UsageError, error_from_record
 from paceline.launch.hosts.address import resolve
-from paceline.launch.hosts.channel import Channel, Gone, Inbox
+from paceline.launch.hosts.channel import Channel, Gone, Inbox, hear
 from paceline.launch.hosts.endpoint import Endpoint
-from paceline.launch.hosts.leader import prove, read_nonce
-from paceline.launch.hosts.message import Beat, Bye, Hello, Leave, Message, Ready, Refused, Welcome
+from paceline.launch.hosts.message import Bye, Hello, Leave, Message, Ready, Refused, Welcome
+from paceline.launch.hosts.nonce import prove, read_nonce
 from paceline.launch.signals import OperatorSignals
 
 _POLL_S = 0.05
@@ -46,6 +45,11 @@ class Joined:
 
 class _TryAgain(Exception):
     """Not now, perhaps later."""
+
+    def __init__(self, why: str, do: str = "") -> None:
+        """`do`: what helps, where it is another thing than a leader that is not there."""
+        super().__init__(why)
+        self.do = do
 
 
 class Door:
@@ -73,6 +77,7 @@ class Door:
     def join(self) -> Joined | Bye:
         """The leader, once it is there; RendezvousError when it is not in time, or does not want us."""
         deadline, said_at, tries, trouble = time.monotonic() + self._timeout_s, 0.0, 0, ""
+        refused = ""
         while True:
             over = self._is_over()
             if over is not None:
@@ -83,16 +88,26 @@ class Door:
                 return joined
             except (OSError, _TryAgain) as error:
                 trouble = str(getattr(error, "strerror", None) or error)
+                refused = getattr(error, "do", "")
             now = time.monotonic()
             if now >= deadline:
-                what = f"no leader answered at {self._endpoint} within {self._timeout_s:g} s: {trouble}"
-                do = "start the same command on the leading host; check its address, the port and the firewall"
-                raise RendezvousError(what, f"--rdzv {self._endpoint}, on {self._hello.host}", do)
+                raise self._give_up(trouble, refused)
             if now - said_at >= _SAY_EVERY_S:
-                self._say(f"waiting for the leader at {self._endpoint}, {deadline - now:.0f} s more ({trouble})")
+                whom = "a place with the leader" if refused else "the leader"
+                self._say(f"waiting for {whom} at {self._endpoint}, {deadline - now:.0f} s more ({trouble})")
                 said_at = now
             self._sleep(min(_AGAIN_S[min(tries, len(_AGAIN_S) - 1)], max(0.0, deadline - now)))
             tries += 1
+
+    def _give_up(self, trouble: str, refused: str) -> RendezvousError:
+        """`refused`: what helps where there is a leader, and it has no place for us."""
+        where, within = f"--rdzv {self._endpoint}, on {self._hello.host}", f"{self._timeout_s:g}"
+        if refused:
+            what = f"the leader at {self._endpoint} took nobody in within {within} s: {trouble}"
+            return RendezvousError(what, where, refused)
+        what = f"no leader answered at {self._endpoint} within {within} s: {trouble}"
+        do = "start the same command on the leading host; check its address, the port and the firewall"
+        return RendezvousError(what, where, do)
 
     def _knock(self) -> Joined:
         try:
@@ -120,7 +135,7 @@ class Door:
             error = error_from_record(answer.error)
             if answer.is_final:
                 raise error
-            raise _TryAgain(error.problems[0].what)
+            raise _TryAgain(error.problems[0].what, error.problems[0].do)
         if isinstance(answer, Gone) and not answer.is_foreign:
             raise _TryAgain(answer.why)
         if self._has_joined:
@@ -145,13 +160,12 @@ class Door:
         raise RendezvousError(what, " and ".join(candidates), do)
 
     def _hear(self, inbox: Inbox) -> Message | Gone | None:
-        """The next message that is more than a sign of life; None: there was none in time."""
+        """The leader's next word; None: there was none in time."""
         until = time.monotonic() + _ANSWER_S
         while time.monotonic() < until:
-            with contextlib.suppress(queue.Empty):
-                _, message = inbox.get(timeout=_POLL_S)
-                if not isinstance(message, Beat):
-                    return message
+            message = hear(inbox, _POLL_S)
+            if message is not None:
+                return message
             self._check_wanted()
         return None
 

@@ -7,25 +7,21 @@
         leader.finish("rank 1 died")                   -> Parts: everybody's report, and who was lost
         leader.dismiss(Bye("finished", "finished", 400, 0))
 
-One thread accepts, each connection has its own two; all that is decided is decided in the caller's thread, by what came into one queue.
+Each connection has threads of its own; all that is decided is decided in the caller's thread, by what came into one queue.
 """
 
 from __future__ import annotations
 
 import base64
 import contextlib
-import hashlib
 import queue
-import secrets
 import socket
-import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 
 from paceline.errors import Interrupted, PacelineError, RendezvousError
-from paceline.files import storage_errors, write_text
 from paceline.launch.hosts.channel import Channel, Gone, Inbox
 from paceline.launch.hosts.endpoint import find_free_port
 from paceline.launch.hosts.message import (
@@ -40,9 +36,12 @@ from paceline.launch.hosts.message import (
     Ready,
     Refused,
     Report,
+    Visit,
     Welcome,
 )
+from paceline.launch.hosts.nonce import Nonce
 from paceline.launch.hosts.parts import Lost, Parts
+from paceline.launch.hosts.reception import Reception
 from paceline.launch.hosts.roll import Roll, Seat
 from paceline.launch.signals import OperatorSignals
 from paceline.telemetry.layout import RunLayout
@@ -58,7 +57,7 @@ _GRACE_S = 20.0
 _SETTLE_S = 3.0
 """after a rank failed somewhere: others fail because of it, and which one was the first is known when all agents have spoken"""
 _SLEPT_S = 3.0
-_HELLO_S = 10.0
+_REFUSED_S = 1.0
 
 
 class Leader:
@@ -78,30 +77,23 @@ class Leader:
         self.say = say
         self.seats: list[Seat] = []
         """of the attempt that runs"""
-        self._listener = listener
         self._layout = layout
         self._lost_after_s = lost_after_s
         self._can_resize = can_resize
         self._inbox: Inbox = queue.SimpleQueue()
-        self._knocks: queue.SimpleQueue[socket.socket] = queue.SimpleQueue()
-        self._strangers: dict[Channel, float] = {}
+        self._reception = Reception(listener, self._inbox)
         self._channels: dict[int, Channel] = {}
         self._indices: dict[Channel, int] = {}
         self._attempt = 0
         self._pulses = Path()
         self._failed_at: float | None = None
         self._parts = Parts()
-        self._nonce = secrets.token_hex(8)
+        self._nonce = Nonce(layout)
         self._looked = time.monotonic()
-        self._is_closed = False
-        self._acceptor = threading.Thread(target=self._accept, name="hosts-accept", daemon=True)
 
     def __enter__(self) -> Leader:
-        with storage_errors(self._layout.root):
-            self._layout.root.mkdir(parents=True, exist_ok=True)
-            write_text(self._layout.rendezvous, self._nonce)
-        self._listener.settimeout(0.5)
-        self._acceptor.start()
+        self._nonce.write()
+        self._reception.open()
         return self
 
     def __exit__(
@@ -110,22 +102,14 @@ class Leader:
         if error is not None and not isinstance(error, SystemExit):
             told = error if isinstance(error, PacelineError) else PacelineError(f"the leader failed: {error!r}")
             self.dismiss(Bye("failed", told.problems[0].what, None, told.exit_code, told.to_record()))
-        self._is_closed = True
-        with contextlib.suppress(OSError):  # wakes who accepts
-            self._listener.shutdown(socket.SHUT_RDWR)
-        self._acceptor.join(timeout=2)
-        self._listener.close()
-        for channel in [*self._channels.values(), *self._strangers]:
+        self._reception.close()
+        for channel in self._channels.values():
             channel.close()
-        with contextlib.suppress(queue.Empty):
-            while True:
-                self._knocks.get_nowait().close()
-        with contextlib.suppress(OSError):
-            self._layout.rendezvous.unlink(missing_ok=True)
+        self._nonce.remove()
 
     @property
     def address(self) -> str:
-        return str(self._listener.getsockname()[0])
+        return self._reception.address
 
     @property
     def is_over(self) -> bool:
@@ -164,7 +148,7 @@ class Leader:
                 return
             if decision == "late":
                 do = "start the same command on the missing hosts, or raise launch.rdzv_timeout_s"
-                raise RendezvousError(f"not enough hosts came in time: {line}", self._where(), do)
+                raise RendezvousError(f"not enough hosts came in time: {line}", self._reception.place, do)
             if signals.asked is not None or is_unwanted():
                 raise Interrupted(f"interrupted while waiting for hosts: {line}")
             time.sleep(_POLL_S)
@@ -213,9 +197,7 @@ class Leader:
             for channel in self._channels.values():
                 channel.forgive()
         self._looked = now
-        with contextlib.suppress(queue.Empty):
-            while True:
-                self._strangers[Channel(self._knocks.get_nowait(), self._inbox)] = now
+        self._reception.poll()
         with contextlib.suppress(queue.Empty):
             while True:
                 channel, message = self._inbox.get_nowait()
@@ -223,10 +205,6 @@ class Leader:
         for index, channel in list(self._channels.items()):
             if channel.silent_s > self._lost_after_s:
                 self._lose(index, f"nothing was heard of it for {self._lost_after_s:g} s")
-        for channel, since in list(self._strangers.items()):
-            if now - since > _HELLO_S:
-                del self._strangers[channel]
-                channel.close()
 
     def finish(self, why: str, *, is_well: bool, is_hasty: bool = False) -> Parts:
         """Ends the attempt on every host, and waits until each has reported or is lost; who is about to end by itself may do so."""
@@ -248,20 +226,11 @@ class Leader:
 
     def dismiss(self, bye: Bye) -> None:
         """Tells everybody that the run is over."""
-        for index, channel in list(self._channels.items()):
+        channels = list(self._channels.values())
+        self._channels.clear()
+        for channel in channels:
             channel.send(bye)
-            del self._channels[index]
-            self._strangers[channel] = time.monotonic()
-        # Whoever hears a Bye closes the connection; what we close first may not arrive.
-        deadline = time.monotonic() + 2.0
-        while self._strangers and time.monotonic() < deadline:
-            time.sleep(_POLL_S)
-            with contextlib.suppress(queue.Empty):
-                while True:
-                    channel, message = self._inbox.get_nowait()
-                    if isinstance(message, Gone):
-                        channel.close()
-                        self._strangers.pop(channel, None)
+        self._reception.see_off(channels)
 
     def _missing(self) -> list[int]:
         """Whose report is still to come."""
@@ -297,26 +266,32 @@ class Leader:
                     store_remote_pulse(self._pulses, rank, base64.b64decode(data))
 
     def _hear_stranger(self, channel: Channel, message: Message | Gone) -> None:
-        if channel not in self._strangers:
+        if not self._reception.release(channel):
             return
-        del self._strangers[channel]
-        if isinstance(message, Gone) or not isinstance(message, Hello):
+        if isinstance(message, Visit):
+            what = f"a training leads at {self._reception.place}, and no preflight"
+            do = "check the hosts at another port (--rdzv), or when the training has ended"
+            self._refuse(channel, RendezvousError(what, str(self._layout.root), do))
+            return
+        if not isinstance(message, Hello):
             channel.close()
             return
         refusal = self.roll.refuse(message)
         if refusal is not None:
-            error, is_final = refusal
-            self.say(f"refused: {error.problems[0].what}")
-            channel.send(Refused(error.to_record(), is_final))
-            self._strangers[channel] = time.monotonic() - _HELLO_S + 1.0
+            self.say(f"refused: {refusal[0].problems[0].what}")
+            self._refuse(channel, *refusal)
             return
         entry = self.roll.admit(message)
         self._channels[entry.index], self._indices[channel] = channel, entry.index
-        channel.send(Welcome(entry.index, str(self._layout.root), prove(self._nonce)))
+        channel.send(Welcome(entry.index, str(self._layout.root), self._nonce.proof))
+
+    def _refuse(self, channel: Channel, error: PacelineError, is_final: bool = True) -> None:
+        channel.send(Refused(error.to_record(), is_final))
+        self._reception.hold(channel, _REFUSED_S)
 
     def _take_in(self, index: int, nonce: str) -> None:
         """A host that has read what we wrote; also one that came while an attempt runs."""
-        if nonce != self._nonce:
+        if nonce != self._nonce.word:
             self._lose(index, "it did not read the run directory")
             return
         self.roll.confirm(index)
@@ -351,29 +326,3 @@ class Leader:
         for index, channel in list(self._channels.items()):
             if self.roll[index].is_ready:
                 channel.send(Notice(line))
-
-    def _where(self) -> str:
-        return f"{self.address}:{self._listener.getsockname()[1]}"
-
-    def _accept(self) -> None:
-        while not self._is_closed:
-            try:
-                connection, _ = self._listener.accept()
-            except TimeoutError:
-                continue
-            except OSError:
-                return
-            self._knocks.put(connection)
-
-
-def prove(nonce: str) -> str:
-    """By which whoever reads it in the run directory knows that it is this leader's."""
-    return hashlib.sha256(nonce.encode()).hexdigest()
-
-
-def read_nonce(root: Path) -> str:
-    """What the leader wrote into the run directory, as this host sees it; empty: nothing."""
-    try:
-        return RunLayout(root).rendezvous.read_text(encoding="utf-8")
-    except OSError:
-        return ""

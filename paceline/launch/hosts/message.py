@@ -1,16 +1,16 @@
-"""What the hosts of a run say to each other: one JSON object per line over TCP, each with its kind.
+"""What hosts say to each other, to train together or to be checked together: one JSON object per line over TCP, each with its kind.
 
 encode(Beat())                      -> b'{"kind":"Beat"}\n'
 decode(b'{"kind":"End","attempt":2,"why":"host b was lost"}')   -> End(attempt=2, why='host b was lost')
 
-A member begins with a Hello, whose version and fields stand first, so that two versions of Paceline can still tell each other apart.
+A member begins with a Hello (one that is only checked with a Visit), whose version and fields stand first, so that two versions of Paceline can still tell each other apart.
 """
 
 from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, get_args
 
 from paceline.telemetry.run_file import known_fields
 
@@ -152,11 +152,74 @@ class Beat:
     """Still here."""
 
 
-Message = Hello | Welcome | Refused | Ready | Notice | Begin | End | Pulses | Report | Leave | Bye | Beat
-_KINDS: dict[str, type[Any]] = {
-    kind.__name__: kind
-    for kind in (Hello, Welcome, Refused, Ready, Notice, Begin, End, Pulses, Report, Leave, Bye, Beat)
-}
+@dataclass(frozen=True)
+class Visit:
+    """A host comes to be checked together with others."""
+
+    size: str
+    """--nnodes, as it was told"""
+    fingerprint: str | None
+    facts: dict[str, Any]
+    v: int = VERSION
+
+
+@dataclass(frozen=True)
+class Invited:
+    """It may stay; whoever connects to measure a link between two of them shows the word."""
+
+    word: str
+
+
+@dataclass(frozen=True)
+class Listening:
+    """Where others may measure the link to this host."""
+
+    port: int
+
+
+@dataclass(frozen=True)
+class Look:
+    """Is this file there, with the word in it?"""
+
+    path: str
+
+
+@dataclass(frozen=True)
+class Looked:
+    """Why it is not; empty: it is."""
+
+    reason: str
+
+
+@dataclass(frozen=True)
+class Measure:
+    """Send to a host that listens there for so long."""
+
+    address: str
+    port: int
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Measured:
+    """How fast that was, or why it was not possible."""
+
+    bytes_per_s: float | None = None
+    latency_s: float | None = None
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What was found out about all of them: checks, as records."""
+
+    checks: list[dict[str, Any]]
+
+
+Training = Hello | Welcome | Ready | Notice | Begin | End | Pulses | Report | Leave | Bye
+Checking = Visit | Invited | Listening | Look | Looked | Measure | Measured | Verdict
+Message = Training | Checking | Refused | Beat
+_KINDS: dict[str, type[Any]] = {kind.__name__: kind for kind in get_args(Message)}
 
 
 class WireError(Exception):

@@ -10,6 +10,7 @@ The leader has index 0 and the first ranks, always: what only rank 0 writes is w
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -171,7 +172,10 @@ class Roll:
         waiting = f"; {_count(missing, 'more host')} needed" if missing > 0 else ""
         unready = [entry.name for entry in self._entries.values() if not entry.is_ready]
         looking = f"; {', '.join(unready)} still looks for the run directory" if unready else ""
-        return f"{wanted} here: {here}{looking}{waiting}"
+        # Wanted by whoever tries it in two terminals; else the same command was typed twice, and its ranks share one machine's GPUs.
+        count = Counter(entry.name for entry in self.present)
+        twice = "".join(f"; {name} is here {'twice' if n == 2 else f'{n} times'}" for name, n in count.items() if n > 1)
+        return f"{wanted} here: {here}{twice}{looking}{waiting}"
 
 
 def _count(number: int, noun: str) -> str:

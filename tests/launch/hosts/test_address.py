@@ -26,11 +26,23 @@ def here(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_where_to_meet() -> None:
     assert parse_meeting_point("node-a:29500") == ("node-a", 29500)
-    assert parse_meeting_point("[fe80::1]:1") == ("fe80::1", 1)
+    assert parse_meeting_point("[2001:db8::1]:1") == ("2001:db8::1", 1)
 
 
 @pytest.mark.parametrize(
-    "text", ["node-a", "node-a:", ":29500", "node-a:port", "a b:1", "tcp://a:1", "a:0", "a:65536", "a:" + "9" * 5000]
+    "text",
+    [
+        "node-a",
+        "node-a:",
+        ":29500",
+        "node-a:port",
+        "a b:1",
+        "tcp://a:1",
+        "a:0",
+        "10.0.0.1:80x",
+        "a:65536",
+        "a:" + "9" * 5000,
+    ],
 )
 def test_where_nobody_can_meet(text: str) -> None:
     with pytest.raises(UsageError) as caught:
@@ -100,3 +112,17 @@ def test_a_name_of_this_host_that_is_only_its_loopback_is_refused(here: None, mo
         own_address("node-a")
     assert "10.0.0.7" in caught.value.problems[0].do
     assert [own_address(host) for host in ("node-b", "node-c", "127.0.0.1")] == [None, "10.0.0.7", "127.0.0.1"]
+
+
+def test_an_address_of_one_link_is_nothing_that_others_could_be_told(
+    here: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(address, "list_interfaces", lambda: {"eth0": ["fe80::7"], "eth1": ["fe80::8", "2001:db8::8"]})
+    assert address_of("eth1") == "2001:db8::8"
+    with pytest.raises(UsageError, match="eth0 has only fe80::7, an address of one link") as caught:
+        address_of("eth0")
+    assert caught.value.problems[0].do == "give it one, or choose another: ip address show eth0"
+    with pytest.raises(UsageError, match="fe80::7 is fe80::7, an address of one link"):
+        resolve("fe80::7")
+    monkeypatch.setattr(address, "ask_addresses", lambda host, within_s: ["fe80::9", "2001:db8::9"])
+    assert resolve("node-a.local") == ["2001:db8::9"]

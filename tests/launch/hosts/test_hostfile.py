@@ -13,10 +13,10 @@ from paceline.launch.hosts.hostfile import HostLine, read_hostfile
 def test_hosts_in_their_order(tmp_path: Path) -> None:
     path = tmp_path / "hosts"
     # As an editor of another system leaves it: marked, and with two characters at the end of a line.
-    path.write_bytes(b"\xef\xbb\xbf# ours\r\nnode-a slots=8   # leads\r\n\r\n\tanna@10.0.0.2\r\nfe80::1\tslots=1\n")
+    path.write_bytes(b"\xef\xbb\xbf# ours\r\nnode-a slots=8   # leads\r\n\r\n\tanna@10.0.0.2\r\n2001:db8::1\tslots=1\n")
     found = read_hostfile(path)
-    assert found == [HostLine("node-a", 8, 2), HostLine("anna@10.0.0.2", None, 4), HostLine("fe80::1", 1, 5)]
-    assert [each.name for each in found] == ["node-a", "10.0.0.2", "fe80::1"]
+    assert found == [HostLine("node-a", 8, 2), HostLine("anna@10.0.0.2", None, 4), HostLine("2001:db8::1", 1, 5)]
+    assert [each.name for each in found] == ["node-a", "10.0.0.2", "2001:db8::1"]
 
 
 @pytest.mark.parametrize(
@@ -29,7 +29,9 @@ def test_hosts_in_their_order(tmp_path: Path) -> None:
         ("node-a slots=0", "slots=0 is not a number", "node-a slots=8"),
         (f"node-a slots={'9' * 5000}", "is not a number of ranks (1 to 1024)", "node-a slots=8"),
         ("[::1]", "'[::1]' is not a host", "::1, an address without brackets"),
-        ("anna@fe80::1%eth0", "is not a host", "anna@fe80::1, an address without brackets"),
+        ("anna@2001:db8::1%eth0", "is not a host", "anna@2001:db8::1, an address without brackets"),
+        ("anna@fe80::1%eth0", "fe80::1%eth0 is an address of one link", "one that all hosts reach"),
+        ("fe80::1", "fe80::1 is an address of one link", "one that all hosts reach"),
         ("node-a slots=", "slots= is not a number", "node-a slots=8"),
         ("node-a slots = 4", "spaces around =", "node-a slots=4"),
         ("node-a slots= 4", "spaces around =", "node-a slots=4"),
@@ -63,7 +65,7 @@ def test_a_mistake_is_named_with_its_line_and_the_right_form(tmp_path: Path, lin
 
 def test_all_mistakes_at_once_and_a_host_only_once(tmp_path: Path) -> None:
     path = tmp_path / "hosts"
-    path.write_text("node-a\nnode-b slot=1\nanna@node-a slots=2\n")
+    path.write_text("node-a\nnode-b slot=1\nanna@Node-A slots=2\n")
     with pytest.raises(ConfigError) as caught:
         read_hostfile(path)
     assert [problem.where for problem in caught.value.problems] == [f"{path}:2", f"{path}:3"]

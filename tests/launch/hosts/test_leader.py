@@ -19,12 +19,16 @@ from paceline.errors import Interrupted, PacelineError, RendezvousError
 from paceline.launch.hosts import joining
 from paceline.launch.hosts import leader as leaders
 from paceline.launch.hosts.endpoint import Count, Endpoint, find_free_port, open_listener
+from paceline.launch.hosts.facts import collect_facts
 from paceline.launch.hosts.joining import Door
-from paceline.launch.hosts.leader import Leader, read_nonce
+from paceline.launch.hosts.leader import Leader
 from paceline.launch.hosts.member import Member
 from paceline.launch.hosts.message import Begin, Bye, Hello, Ready, Report, encode
+from paceline.launch.hosts.nonce import read_nonce
 from paceline.launch.hosts.roll import Roll
 from paceline.launch.signals import OperatorSignals
+from paceline.preflight.check import Check
+from paceline.preflight.hosts_guest import Meeting, attend
 from paceline.telemetry.layout import RunLayout
 from tests.launch.hosts.conftest import hello
 
@@ -381,3 +385,33 @@ def test_whoever_only_looks_at_the_port_does_no_harm(stage: Stage) -> None:
             leader.gather(stage.signals)
         assert len(leader.roll.present) == 2
         assert other.thread.is_alive()
+
+
+@pytest.mark.timeout(60)
+def test_one_too_many_is_told_that_there_is_no_place_and_not_that_nobody_answered(stage: Stage) -> None:
+    first = stage.join("b")
+    with stage.lead(Count(2, 2)) as leader:
+        begin(leader, stage.signals)
+        until(leader, lambda: first.shares)
+        third = stage.join("c", timeout_s=0.5)
+        until(leader, lambda: third.error is not None)
+    assert isinstance(third.error, RendezvousError)
+    problem = third.error.problems[0]
+    assert problem.what.startswith(f"the leader at {stage.endpoint} took nobody in within 0.5 s: 2 hosts are here")
+    assert problem.do == "end one of them, or start all with a larger --nnodes"
+    assert any("waiting for a place with the leader" in line for line in third.said)
+
+
+@pytest.mark.timeout(60)
+def test_a_preflight_that_comes_to_a_training_is_told_so(stage: Stage) -> None:
+    meeting = Meeting("127.0.0.1", "127.0.0.1", stage.endpoint.port, 2, 2, 5)
+    found: list[list[Check]] = []
+    visitor = threading.Thread(target=lambda: found.append(attend(meeting, collect_facts("127.0.0.1", 1))))
+    with stage.lead(Count(2, 2)) as leader:
+        visitor.start()
+        until(leader, lambda: found)
+    visitor.join(10)
+    ((check,),) = found
+    assert f"a training leads at {stage.endpoint}, and no preflight" in check.found
+    assert "at another port" in check.remedy
+    assert not any("refused" in line for line in stage.said), "nothing that the run has to do with"

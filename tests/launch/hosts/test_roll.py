@@ -111,3 +111,9 @@ def test_who_does_not_fit_is_refused_with_the_word_that_differs(fields: dict, wo
     assert error.exit_code == 2
     assert word in str(error)
     assert all((problem.where, problem.do) for problem in error.problems)
+
+
+def test_a_host_on_which_the_command_was_typed_twice_is_said_to_be_here_twice() -> None:
+    roll = roll_of(Count(3, 3), hello("b"), hello("b"))
+    assert roll.describe().endswith("b (10.9.0.2), 1 rank; b (10.9.0.2) is here twice")
+    assert "here t" not in roll_of(Count(2, 2), hello("b", address="10.9.0.9")).describe()
