@@ -10,13 +10,13 @@ from typing import Any
 
 import torch
 
-from paceline.recipes.nsa.chosen_work import plan_work
+from paceline.recipes.nsa.chosen_work import Work, plan_work
 from paceline.recipes.nsa.range_attention import LOG2_E, precision_of, sum_products
 
 _PROGRAMS = 1024
 """that share the pieces of work of a row and group"""
-_ROWS = 64
-"""of a tile: queries × heads of the group"""
+_JOINED = 32
+"""heads of queries whose parts one program puts together"""
 
 
 def attend_chosen(
@@ -33,60 +33,79 @@ def attend_chosen(
 class _Chosen(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, q: Any, k: Any, v: Any, chosen: torch.Tensor, owner: torch.Tensor, block: int) -> Any:
-        from paceline.recipes.nsa.chosen_kernels import nsa_chosen_forward_kernel
+        from paceline.recipes.nsa.chosen_kernels import nsa_chosen_forward_kernel, nsa_chosen_join_kernel
 
         q, k, v = q.contiguous(), k.contiguous(), v.contiguous()
         chosen = chosen.int().contiguous()
         B, T, H, D = q.shape
-        out = torch.empty_like(q)
-        lse = q.new_empty((B, H, T), dtype=torch.float32)
-        options = _options(q, k, chosen, block)
-        nsa_chosen_forward_kernel[(T, B * k.shape[2])](
-            q, k, v, chosen, out, lse, T, LOG2_E / math.sqrt(D), RP=max(16, _heads(q, k)), **options
+        sizes = {"H": H, "G": k.shape[2], "D": D, "N": chosen.shape[3]}
+        work = plan_work(chosen)
+        parts, parts_lse = _new_parts(q, chosen), _new_parts(q, chosen, 1)
+        nsa_chosen_forward_kernel[_grid(work)](
+            q, k, v, work.entry, work.pieces, work.count, parts, parts_lse, T, work.pieces.shape[2], LOG2_E / math.sqrt(D),
+            L=block, **_tile(D, q.dtype, _FORWARD), **sizes,
+        )  # fmt: skip
+        out, lse = torch.empty_like(q), q.new_empty((B, T, H), dtype=torch.float32)
+        nsa_chosen_join_kernel[_grid_of_queries(q, k)](
+            parts, parts_lse, chosen, out, lse, T, ROWS=_JOINED, num_warps=_JOINED * D // 512, **sizes
         )
-        ctx.save_for_backward(q, k, v, chosen, owner, out, lse)
-        ctx.block = block
+        ctx.save_for_backward(q, k, v, chosen, owner, out, lse, work.entry, work.pieces, work.count)
+        ctx.block, ctx.sums_room = block, work.sums_room
         return out
 
     @staticmethod
     def backward(ctx: Any, grad: torch.Tensor) -> Any:
         from paceline.recipes.nsa.chosen_kernels import (
-            nsa_chosen_key_gradient_kernel,
-            nsa_chosen_query_gradient_kernel,
-            nsa_chosen_sum_parts_kernel,
+            nsa_chosen_gradient_kernel,
+            nsa_chosen_join_keys_kernel,
+            nsa_chosen_sum_kernel,
         )
 
-        q, k, v, chosen, owner, out, lse = ctx.saved_tensors
+        q, k, v, chosen, owner, out, lse, *planned = ctx.saved_tensors
+        work = Work(*planned, ctx.sums_room)
         grad = grad.contiguous()
-        B, T, _, D = q.shape
-        G = k.shape[2]
+        T, H, D = q.shape[1:]
+        G, room = k.shape[2], work.pieces.shape[2]
+        sizes = {"H": H, "G": G, "D": D, "N": chosen.shape[3]}
         factor = 1 / math.sqrt(D)
         delta = sum_products(out, grad)
-        options = _options(q, k, chosen, ctx.block)
-        dq = torch.empty_like(q)
-        nsa_chosen_query_gradient_kernel[(T, B * G)](
-            q, k, v, chosen, lse, delta, grad, dq, T, factor * LOG2_E, factor, RP=max(16, _heads(q, k)), **options
-        )
-        work = plan_work(chosen)
-        room = work.pieces.shape[2]
-        parts = q.new_empty((B * G, work.parts_room, 2, ctx.block, D), dtype=torch.float32)
-        dk, dv = torch.zeros_like(k), torch.zeros_like(v)
-        grid = (min(_PROGRAMS, room), B * G)
-        nsa_chosen_key_gradient_kernel[grid](
-            q, k, v, owner, work.query, work.pieces, work.count, lse, delta, grad, dk, dv, parts,
-            T, room, work.parts_room, factor * LOG2_E, factor, RQ=_heads(q, k), QB=max(1, _ROWS // _heads(q, k)), **options,
+        parts = _new_parts(q, chosen)
+        sums = q.new_empty((len(work.count), work.sums_room, 2, ctx.block, D), dtype=torch.float32)
+        dq, dk, dv = torch.empty_like(q), torch.zeros_like(k), torch.zeros_like(v)
+        nsa_chosen_gradient_kernel[_grid(work)](
+            q, k, v, owner, work.entry, work.pieces, work.count, lse, delta, grad, parts, dk, dv, sums,
+            T, room, work.sums_room, factor * LOG2_E, factor, L=ctx.block, **_tile(D, q.dtype, _GRADIENT), **sizes,
         )  # fmt: skip
-        nsa_chosen_sum_parts_kernel[grid](
-            owner, work.pieces, work.count, parts, dk, dv, T, room, work.parts_room, G=G, D=D, L=ctx.block
+        nsa_chosen_join_keys_kernel[_grid(work)](
+            owner, work.pieces, work.count, sums, dk, dv, T, room, work.sums_room, G=G, D=D, L=ctx.block
+        )
+        nsa_chosen_sum_kernel[_grid_of_queries(q, k)](
+            parts, chosen, dq, T, ROWS=_JOINED, num_warps=_JOINED * D // 512, **sizes
         )
         return dq, dk, dv, None, None, None
 
 
-def _heads(q: torch.Tensor, k: torch.Tensor) -> int:
-    """Of a group, or the next power of two."""
-    return 1 << (q.shape[2] // k.shape[2] - 1).bit_length()
+def _new_parts(q: torch.Tensor, chosen: torch.Tensor, width: int = 0) -> torch.Tensor:
+    """(X, E, R, D): of a query as many as it has blocks, in the type of the queries; or one number each, in fp32."""
+    B, T, G, n = chosen.shape
+    dtype = torch.float32 if width else q.dtype
+    return q.new_empty((B * G, T * n, q.shape[2] // G, width or q.shape[3]), dtype=dtype)
 
 
-def _options(q: torch.Tensor, k: torch.Tensor, chosen: torch.Tensor, block: int) -> dict[str, Any]:
-    H, D = q.shape[2:]
-    return {"H": H, "G": k.shape[2], "D": D, "N": chosen.shape[3], "L": block, "PRECISION": precision_of(q.dtype)}
+def _grid(work: Work) -> tuple[int, int]:
+    return min(_PROGRAMS, work.pieces.shape[2]), len(work.count)
+
+
+def _grid_of_queries(q: torch.Tensor, k: torch.Tensor) -> tuple[int, int]:
+    B, T, H = q.shape[:3]
+    return -(-T * H // k.shape[2] // _JOINED), B * k.shape[2]
+
+
+_FORWARD = {"ROWS": 128, "num_warps": 4, "num_stages": 2}
+_GRADIENT = {"ROWS": 64, "num_warps": 4, "num_stages": 2}
+
+
+def _tile(width: int, dtype: torch.dtype, of_half: dict[str, int]) -> dict[str, Any]:
+    if dtype == torch.float32:
+        return {"ROWS": 32, "num_warps": 4, "num_stages": 1, "PRECISION": precision_of(dtype)}
+    return {**of_half, "PRECISION": precision_of(dtype)}

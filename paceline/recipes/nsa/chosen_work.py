@@ -17,15 +17,15 @@ PIECE = 1024
 class Work:
     """The pieces of each row and group X. All int32."""
 
-    query: torch.Tensor
-    """(X, T · n): the queries of all blocks, one block after another, each block's in the order of the sequence"""
+    entry: torch.Tensor
+    """(X, T · n): the places t · n + i of all blocks in chosen_BTGn, one block after another, each block's in the order of the sequence"""
     pieces: torch.Tensor
-    """(X, 5, room): the block's first key; from and to, in `query`; which part of its block's sum it gives, -1 where it is all of it; of
-    how many parts the block is, at its first one, 0 elsewhere"""
+    """(X, 5, room): the block's first key; from and to, in `entry`; which sum over its block's queries it gives, -1 where it is all of it;
+    of how many pieces the block is, at its first one, 0 elsewhere"""
     count: torch.Tensor
     """(X): how many pieces there are"""
-    parts_room: int
-    """no row has more parts than this"""
+    sums_room: int
+    """no row has more sums than this"""
 
 
 def plan_work(chosen: torch.Tensor, piece: int = PIECE) -> Work:
@@ -39,7 +39,7 @@ def plan_work(chosen: torch.Tensor, piece: int = PIECE) -> Work:
     edges = torch.searchsorted(first, edges)
     pieces_of = (edges.diff(dim=1) + piece - 1).div(piece, rounding_mode="floor")
     upto = pieces_of.cumsum(1)
-    parts_room = 2 * -(-entries // piece)
+    sums_room = 2 * -(-entries // piece)
     room = T + -(-entries // piece)
     work = torch.arange(room, device=first.device).expand(B * G, -1).contiguous()
     block = torch.searchsorted(upto, work, right=True).clamp_(max=T - 1)
@@ -47,8 +47,8 @@ def plan_work(chosen: torch.Tensor, piece: int = PIECE) -> Work:
     index = work - (upto.gather(1, block) - of_block)
     begin = edges.gather(1, block) + index * piece
     end = torch.minimum(begin + piece, edges.gather(1, block + 1))
-    in_parts = (of_block > 1) & (work < upto[:, -1:])
-    part = torch.where(in_parts, in_parts.cumsum(1) - 1, -1)
-    num_parts = torch.where(in_parts & (index == 0), of_block, 0)
-    pieces = torch.stack([block, begin, end, part, num_parts], 1).int().contiguous()
-    return Work((order // n).int(), pieces, upto[:, -1].int().contiguous(), parts_room)
+    in_pieces = (of_block > 1) & (work < upto[:, -1:])
+    sums = torch.where(in_pieces, in_pieces.cumsum(1) - 1, -1)
+    num_pieces = torch.where(in_pieces & (index == 0), of_block, 0)
+    pieces = torch.stack([block, begin, end, sums, num_pieces], 1).int().contiguous()
+    return Work(order.int(), pieces, upto[:, -1].int().contiguous(), sums_room)

@@ -15,6 +15,8 @@ import torch
 LOG2_E = math.log2(math.e)
 _ENOUGH_PROGRAMS = 512
 """tiles of keys that keep a GPU busy; where there are fewer, as of compressed keys, each head of a group gets its own program"""
+_PRODUCTS = 64
+"""rows of one program that sums products"""
 
 
 @dataclass(frozen=True)
@@ -95,9 +97,14 @@ class _Range(torch.autograd.Function):
 
 
 def sum_products(out: torch.Tensor, grad: torch.Tensor) -> torch.Tensor:
-    """Σ out · grad over the width, (B, H, T) in fp32: what softmax takes off every score's gradient."""
-    # No product of matrices: inside autocast that would be one of bf16.
-    return (out.float() * grad.float()).sum(-1).transpose(1, 2).contiguous()
+    """Σ out · grad over the width, (B, T, H) in fp32: what softmax takes off every score's gradient."""
+    from paceline.recipes.nsa.tile_kernels import nsa_products_kernel
+
+    total = out.new_empty(out.shape[:-1], dtype=torch.float32)
+    nsa_products_kernel[(-(-total.numel() // _PRODUCTS),)](
+        out, grad, total, total.numel(), D=out.shape[-1], ROWS=_PRODUCTS
+    )
+    return total
 
 
 def precision_of(dtype: torch.dtype) -> str:

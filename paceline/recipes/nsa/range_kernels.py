@@ -7,7 +7,7 @@ Both ends never go back as t goes on, within a row of the batch: so a tile of qu
 stretch of queries. The sliding window, the compressed branch and whole packed documents are all of this kind. Nothing is
 summed by atomics: the same input gives the same bits.
 
-q_BTHD, out_BTHD, k_BSGD, v_BSGD, low_BT, high_BT, lse_BHT (of scores in base 2; +inf where a query sees nothing), delta_BHT.
+q_BTHD, out_BTHD, k_BSGD, v_BSGD, low_BT, high_BT, lse_BHT (of scores in base 2; +inf where a query sees nothing), delta_BTH.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ def nsa_range_query_gradient_kernel(
     v_ptr += keys
     grad = load_tile(grad_ptr + offset, t, H * D, t < T, D)
     lse = tl.load(lse_ptr + of_query, mask=t < T, other=float("inf"))
-    delta = tl.load(delta_ptr + of_query, mask=t < T, other=0.0)
+    delta = tl.load(delta_ptr + offset // D + t * H, mask=t < T, other=0.0)
     dq = tl.zeros([BM, D], tl.float32)
     for start in range(begin, end, BN):
         s = start + tl.arange(0, BN)
@@ -133,7 +133,7 @@ def nsa_range_key_gradient_kernel(
             q = load_tile(q_ptr + rows, t, H * D, t < T, D)
             grad = load_tile(grad_ptr + rows, t, H * D, t < T, D)
             lse = tl.load(lse_ptr + (b * H + h) * T + t, mask=t < T, other=float("inf"))
-            delta = tl.load(delta_ptr + (b * H + h) * T + t, mask=t < T, other=0.0)
+            delta = tl.load(delta_ptr + rows // D + t * H, mask=t < T, other=0.0)
             p = probabilities(q, k, s, low, high, lse, scale, PRECISION)
             dv += tl.dot(tl.trans(p.to(grad.dtype)), grad, input_precision=PRECISION)
             ds = p * (tl.dot(grad, tl.trans(v), input_precision=PRECISION) - delta[:, None])
