@@ -68,7 +68,7 @@ class _Chosen(torch.autograd.Function):
         G, room = k.shape[2], work.pieces.shape[2]
         sizes = {"H": H, "G": G, "D": D, "N": chosen.shape[3]}
         factor = 1 / math.sqrt(D)
-        delta = sum_products(out, grad)
+        delta = sum_products(out, grad, by_heads=False)
         parts = _new_parts(q, chosen)
         sums = q.new_empty((len(work.count), work.sums_room, 2, ctx.block, D), dtype=torch.float32)
         dq, dk, dv = torch.empty_like(q), torch.zeros_like(k), torch.zeros_like(v)

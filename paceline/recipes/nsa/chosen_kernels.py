@@ -9,7 +9,8 @@ each what it found: a part. What a query reads is put together from its n parts 
 keys are summed while they are kept, and those of queries come in parts. Nothing by atomics: the same input gives the same bits.
 
 q_BTHD, out_BTHD, k_BTGD, v_BTGD, chosen_BTGn: the first key of each block, -1 for none; a query sees the keys of a block up to itself.
-lse_BTH in base 2, delta_BTH. entry_XE, E = T · n: chosen_BTGn's places t · n + i, sorted by block. parts_XERD, parts_lse_XER.
+lse_BTH in base 2, delta_BTH. entry_XE, E = T · n: chosen_BTGn's places t · n + i, sorted by block, in
+64 bits where places in parts_ERD need them. parts_XERD, parts_lse_XER.
 """
 
 from __future__ import annotations
@@ -21,15 +22,15 @@ from paceline.recipes.nsa.tile_kernels import load_tile, store_tile
 
 
 @triton.jit
-def open_tile(entry_ptr, start, end, b, g, T, N: tl.constexpr, H: tl.constexpr, R: tl.constexpr, ROWS: tl.constexpr):
-    """Of the queries from `start` on: which rows of a tile are there, t, places in parts_XERD, and rows of q_BTHD."""
+def open_tile(entry_ptr, start, end, g, T, N: tl.constexpr, H: tl.constexpr, R: tl.constexpr, ROWS: tl.constexpr):
+    """Of the queries from `start` on: which rows of a tile are there, t, places in parts_ERD, and rows of q_THD."""
     row = tl.arange(0, ROWS)
     index = start + row // R
     is_there = (index < end) & (row < ROWS // R * R)
     entry = tl.load(entry_ptr + index, mask=is_there, other=0)
     # A row that is not there sees everything, so that its softmax is a number.
     t = tl.where(is_there, entry // N, T)
-    return is_there, t, entry.to(tl.int64) * R + row % R, (b * T + t) * H + g * R + row % R
+    return is_there, t, entry * R + row % R, t * H + g * R + row % R
 
 
 @triton.jit(do_not_specialize=["T", "room"])
@@ -42,6 +43,7 @@ def nsa_chosen_forward_kernel(
     x = tl.program_id(1)
     b, g = (x // G).to(tl.int64), x % G
     keys = (b * T * G + g) * D
+    q_ptr += b * T * H * D
     entry_ptr += x.to(tl.int64) * T * N
     work_ptr += x.to(tl.int64) * 5 * room
     parts_ptr += x.to(tl.int64) * T * N * R * D
@@ -50,9 +52,11 @@ def nsa_chosen_forward_kernel(
         first, begin = tl.load(work_ptr + work), tl.load(work_ptr + room + work)
         end = tl.load(work_ptr + 2 * room + work)
         s = first + tl.arange(0, L)
-        k, v = load_tile(k_ptr + keys, s, G * D, s < T, D), load_tile(v_ptr + keys, s, G * D, s < T, D)
+        offset, of_block = keys + first.to(tl.int64) * G * D, tl.arange(0, L)
+        k = load_tile(k_ptr + offset, of_block, G * D, s < T, D)
+        v = load_tile(v_ptr + offset, of_block, G * D, s < T, D)
         for start in range(begin, end, ROWS // R):
-            is_there, t, part, rows = open_tile(entry_ptr, start, end, b, g, T, N, H, R, ROWS)
+            is_there, t, part, rows = open_tile(entry_ptr, start, end, g, T, N, H, R, ROWS)
             q = load_tile(q_ptr, rows, D, is_there, D)
             score = tl.dot(q, tl.trans(k), input_precision=PRECISION) * scale
             score = tl.where(s[None, :] <= t[:, None], score, float("-inf"))
@@ -129,6 +133,10 @@ def nsa_chosen_gradient_kernel(
     x = tl.program_id(1)
     b, g = (x // G).to(tl.int64), x % G
     keys = (b * T * G + g) * D
+    q_ptr += b * T * H * D
+    grad_ptr += b * T * H * D
+    lse_ptr += b * T * H
+    delta_ptr += b * T * H
     entry_ptr += x.to(tl.int64) * T * N
     work_ptr += x.to(tl.int64) * 5 * room
     parts_ptr += x.to(tl.int64) * T * N * R * D
@@ -136,25 +144,25 @@ def nsa_chosen_gradient_kernel(
         first, begin = tl.load(work_ptr + work), tl.load(work_ptr + room + work)
         end, piece = tl.load(work_ptr + 2 * room + work), tl.load(work_ptr + 3 * room + work)
         s = first + tl.arange(0, L)
-        k, v = load_tile(k_ptr + keys, s, G * D, s < T, D), load_tile(v_ptr + keys, s, G * D, s < T, D)
+        offset, of_block = keys + first.to(tl.int64) * G * D, tl.arange(0, L)
+        k = load_tile(k_ptr + offset, of_block, G * D, s < T, D)
+        v = load_tile(v_ptr + offset, of_block, G * D, s < T, D)
         dk, dv = tl.zeros([L, D], tl.float32), tl.zeros([L, D], tl.float32)
         for start in range(begin, end, ROWS // R):
-            is_there, t, part, rows = open_tile(entry_ptr, start, end, b, g, T, N, H, R, ROWS)
+            is_there, t, part, rows = open_tile(entry_ptr, start, end, g, T, N, H, R, ROWS)
             q = load_tile(q_ptr, rows, D, is_there, D)
             grad = load_tile(grad_ptr, rows, D, is_there, D)
             lse = tl.load(lse_ptr + rows, mask=is_there, other=float("inf"))
             delta = tl.load(delta_ptr + rows, mask=is_there, other=0.0)
             score = tl.dot(q, tl.trans(k), input_precision=PRECISION) * scale
             p = tl.where(s[None, :] <= t[:, None], tl.exp2(score - lse[:, None]), 0.0)
-            dv += tl.dot(tl.trans(p.to(grad.dtype)), grad, input_precision=PRECISION)
-            ds = p * (tl.dot(grad, tl.trans(v), input_precision=PRECISION) - delta[:, None])
-            ds = ds.to(q.dtype)
-            dk += tl.dot(tl.trans(ds), q, input_precision=PRECISION)
+            dv = tl.dot(tl.trans(p.to(grad.dtype)), grad, dv, input_precision=PRECISION)
+            ds = (p * (tl.dot(grad, tl.trans(v), input_precision=PRECISION) - delta[:, None])).to(q.dtype)
+            dk = tl.dot(tl.trans(ds), q, dk, input_precision=PRECISION)
             store_tile(parts_ptr, part, D, is_there, tl.dot(ds, k, input_precision=PRECISION) * factor, D)
         if piece < 0:
             store_block(dk_ptr + keys, dv_ptr + keys, owner_ptr + b * T, first, dk * factor, dv, T, G, D, L)
         else:
-            of_block = tl.arange(0, L)
             into = sums_ptr + (x.to(tl.int64) * sums_room + piece) * 2 * L * D
             store_tile(into, of_block, D, of_block < L, dk * factor, D)
             store_tile(into + L * D, of_block, D, of_block < L, dv, D)
@@ -163,10 +171,12 @@ def nsa_chosen_gradient_kernel(
 @triton.jit
 def store_block(dk_ptr, dv_ptr, owner_ptr, first, dk, dv, T, G: tl.constexpr, D: tl.constexpr, L: tl.constexpr):
     """A block at the end of its document is shorter: the keys after it belong to the next one, which another program writes."""
-    s = first + tl.arange(0, L)
+    of_block = tl.arange(0, L)
+    s = first + of_block
     mine = tl.load(owner_ptr + s, mask=s < T, other=-1) == first
-    store_tile(dk_ptr, s, G * D, mine, dk, D)
-    store_tile(dv_ptr, s, G * D, mine, dv, D)
+    offset = first.to(tl.int64) * G * D
+    store_tile(dk_ptr + offset, of_block, G * D, mine, dk, D)
+    store_tile(dv_ptr + offset, of_block, G * D, mine, dv, D)
 
 
 @triton.jit(do_not_specialize=["T", "room", "sums_room"])

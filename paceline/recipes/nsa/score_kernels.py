@@ -38,7 +38,7 @@ def nsa_score_kernel(
     end = begin + tl.minimum((tl.program_id(0) + 1) * BM, Q)
     seen = tl.load(seen_ptr + b * T + t, mask=t < end, other=0)
     k_ptr += (b * N * G + g) * D
-    q_ptr += (b * T * H + g * R) * D
+    q_ptr += ((b * T + here) * H + g * R) * D
     lse_ptr += (b * H + g * R) * T
     size = tl.num_programs(2).to(tl.int64) * Q * J
     scores_ptr += x.to(tl.int64) * Q * J
@@ -51,16 +51,17 @@ def nsa_score_kernel(
         begins = tl.program_id(1) * SLOTS
         for start in range(begins, tl.minimum(begins + SLOTS, slots), BN):
             slot = low + start + tl.arange(0, BN)
-            k = tl.trans(load_tile(k_ptr, slot, G * D, slot < N, D))
+            of_tile = k_ptr + (low + start).to(tl.int64) * G * D
+            k = tl.trans(load_tile(of_tile, tl.arange(0, BN), G * D, slot < N, D))
             weight = tl.zeros([BM, BN], tl.float32)
             for r in range(R):
-                q = load_tile(q_ptr + r * D, t, H * D, mine, D)
+                q = load_tile(q_ptr + r * D, tl.arange(0, BM), H * D, mine, D)
                 lse = tl.load(lse_ptr + r * T + t, mask=mine, other=0.0) * LOG2_E
                 weight += tl.exp2(tl.dot(q, k, input_precision=PRECISION) * scale - lse[:, None])
             weight = tl.where(slot[None, :] < seen[:, None], weight, 0.0)
             weight = tl.reshape(weight, [BM, BN // PER_SELECTION, PER_SELECTION])
             block = start // PER_SELECTION + tl.arange(0, BN // PER_SELECTION)
-            into = scores_ptr + row[:, None].to(tl.int64) * J + block[None, :]
+            into = scores_ptr + (row[:, None] * J + block[None, :])
             for a in tl.static_range(REACH):
                 strides = tl.minimum(share + PER_BLOCK, (a + 1) * PER_SELECTION) - tl.maximum(share, a * PER_SELECTION)
                 score = tl.sum(weight * tl.maximum(strides, 0).to(tl.float32)[None, None, :], 2)
