@@ -19,8 +19,11 @@ _MOST_SCORES = 2**23
 """of a chunk: 32 MiB, twice"""
 _SLOTS = 512
 """that one program scores; more programs then share a tile of queries"""
-_AT_ONCE = 4096
-"""scores that a program keeps in registers to find the highest of"""
+_WARPS = 1
+_AT_ONCE = 1024
+"""scores that a warp keeps in registers to find the highest of"""
+TILE = {"BM": 128, "BN": 64, "num_warps": 8, "num_stages": 2}
+"""the fastest of those tried on an H200"""
 
 
 def select(query_BTHD: Tensor, keys_BNGD: Tensor, logsum_BHT: Tensor, frame: Frame, pattern: Pattern) -> Tensor:
@@ -52,14 +55,13 @@ def _score(
     per_block, per_selection = pattern.block // pattern.stride, pattern.selection_block // pattern.stride
     reach = 1 + -(-(per_block - 1) // per_selection)
     scores = query.new_empty((reach, rows, groups, count, num_selection), dtype=torch.float32)
-    is_wide = query.dtype == torch.float32
-    tile = 32 if is_wide else 128
-    nsa_score_kernel[(-(-count // tile), -(-num_selection * per_selection // _SLOTS), rows * groups)](
+    tile = {"BM": 32, "BN": 32, "num_warps": 4} if query.dtype == torch.float32 else TILE
+    tile = {**tile, "BN": max(tile["BN"], per_selection)}
+    nsa_score_kernel[(-(-count // tile["BM"]), -(-num_selection * per_selection // _SLOTS), rows * groups)](
         query, keys, logsum, frame.compressed.low, frame.compressed.high, frame.position_BT, frame.after_BT, scores,
         begin, length, num_slots, count, num_selection, LOG2_E / math.sqrt(width),
         H=heads, G=groups, D=width, SELECTION=pattern.selection_block, PER_BLOCK=per_block, PER_SELECTION=per_selection,
-        REACH=reach, SLOTS=_SLOTS, BM=tile, BN=max(32 if is_wide else 64, per_selection), PRECISION=precision_of(query.dtype),
-        num_warps=4 if is_wide else 8,
+        REACH=reach, SLOTS=_SLOTS, PRECISION=precision_of(query.dtype), **tile,
     )  # fmt: skip
     return scores
 
@@ -74,5 +76,5 @@ def _choose(scores: Tensor, blocks: Tensor, frame: FastFrame, pattern: Pattern, 
     nsa_score_highest_kernel[(-(-count // queries), rows * groups)](
         scores, frame.position_BT, blocks, begin, blocks.shape[1], count, num_selection,
         G=groups, N=pattern.selected, SELECTION=pattern.selection_block, INITIAL=pattern.initial, LOCAL=pattern.local,
-        REACH=reach, BQ=queries, JP=padded, NP=1 << (pattern.selected - 1).bit_length(), num_warps=4,
+        REACH=reach, BQ=queries, JP=padded, NP=1 << (pattern.selected - 1).bit_length(), num_warps=_WARPS,
     )  # fmt: skip

@@ -14,7 +14,9 @@ import torch
 
 LOG2_E = math.log2(math.e)
 _ENOUGH_PROGRAMS = 512
-"""tiles of keys that keep a GPU busy; where there are fewer, as of compressed keys, each head of a group gets its own program"""
+"""programs that keep a GPU busy; where there are fewer tiles of keys, as of compressed ones, each head of a group gets its own, and
+each span of the queries"""
+_MOST_SPANS = 8
 _PRODUCTS = 64
 """rows of one program that sums products"""
 
@@ -88,13 +90,15 @@ class _Range(torch.autograd.Function):
         tile = _tile("key_gradient", D, q.dtype)
         programs = -(-S // tile["BN"]) * B * G
         shares = H // G if programs < _ENOUGH_PROGRAMS else 1
-        # What several shares of the heads add is kept apart, and summed in their order.
-        dk, dv = (x.new_empty((shares, *x.shape), dtype=torch.float32 if shares > 1 else x.dtype) for x in (k, v))
-        nsa_range_key_gradient_kernel[(-(-S // tile["BN"]), B * G, shares)](
+        spans = min(_MOST_SPANS, -(-_ENOUGH_PROGRAMS // (programs * shares)))
+        # What several shares of the heads and spans of queries add is kept apart, and summed in their order.
+        count = shares * spans
+        dk, dv = (x.new_empty((count, *x.shape), dtype=torch.float32 if count > 1 else x.dtype) for x in (k, v))
+        nsa_range_key_gradient_kernel[(-(-S // tile["BN"]), B * G, count)](
             q, k, v, stretch.low, stretch.high, stretch.since, stretch.until, lse, delta, grad, dk, dv, T, S,
-            factor * LOG2_E, factor, H=H, G=G, D=D, SHARE=H // G // shares, **tile,
+            factor * LOG2_E, factor, H=H, G=G, D=D, SHARE=H // G // shares, SPANS=spans, **tile,
         )  # fmt: skip
-        return dq, *(x[0] if shares == 1 else x.sum(0).to(q.dtype) for x in (dk, dv)), None
+        return dq, *(x[0] if count == 1 else x.sum(0).to(q.dtype) for x in (dk, dv)), None
 
 
 def sum_products(out: torch.Tensor, grad: torch.Tensor, by_heads: bool) -> torch.Tensor:
@@ -117,15 +121,15 @@ def precision_of(dtype: torch.dtype) -> str:
 TILES = {
     ("forward", 64): {"BM": 128, "BN": 64, "num_warps": 4, "num_stages": 2},
     ("query_gradient", 64): {"BM": 128, "BN": 64, "num_warps": 4, "num_stages": 2},
-    ("key_gradient", 64): {"FORM": 0, "SPLIT": True, "BM": 128, "BN": 64, "num_warps": 4, "num_stages": 2},
+    ("key_gradient", 64): {"BM": 128, "BN": 64, "num_warps": 4, "num_stages": 2},
     ("forward", 128): {"BM": 64, "BN": 64, "num_warps": 4, "num_stages": 2},
     ("query_gradient", 128): {"BM": 64, "BN": 64, "num_warps": 4, "num_stages": 2},
-    ("key_gradient", 128): {"FORM": 0, "SPLIT": True, "BM": 64, "BN": 64, "num_warps": 4, "num_stages": 2},
+    ("key_gradient", 128): {"BM": 64, "BN": 64, "num_warps": 4, "num_stages": 2},
 }
 """the fastest of those tried on an H200, by kernel and width of a head"""
 
 
 def _tile(kernel: str, width: int, dtype: torch.dtype) -> dict[str, Any]:
     if dtype == torch.float32:
-        return {"BM": 32, "BN": 32, "PRECISION": precision_of(dtype), "num_warps": 4, "num_stages": 1} | ({"FORM": 0, "SPLIT": True} if "key" in kernel else {})
+        return {"BM": 32, "BN": 32, "PRECISION": precision_of(dtype), "num_warps": 4, "num_stages": 1}
     return {**TILES[kernel, width], "PRECISION": precision_of(dtype)}

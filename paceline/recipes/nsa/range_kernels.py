@@ -159,9 +159,9 @@ def nsa_range_query_gradient_kernel(
 @triton.jit
 def add_key_gradients(
     dk, dv, q_ptr, k, v, grad_ptr, low_ptr, high_ptr, lse_ptr, delta_ptr, s, start, T, scale,
-    H: tl.constexpr, D: tl.constexpr, BM: tl.constexpr, FORM: tl.constexpr, IS_WHOLE: tl.constexpr, PRECISION: tl.constexpr,
+    H: tl.constexpr, D: tl.constexpr, BM: tl.constexpr, IS_WHOLE: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """dk and dv, with one tile of queries more. Scores have keys as rows here: so they come out as what the next products take."""
+    """dk and dv, with one tile of queries more."""
     t = start + tl.arange(0, BM)
     is_query = (t >= 0) if IS_WHOLE else (t < T)
     if not IS_WHOLE:
@@ -170,34 +170,27 @@ def add_key_gradients(
     q, grad = load_tile(q_ptr + offset, row, H * D, is_query, D), load_tile(grad_ptr + offset, row, H * D, is_query, D)
     lse = tl.load(lse_ptr + t, mask=is_query, other=float("inf"))
     delta = tl.load(delta_ptr + t, mask=is_query, other=0.0)
-    if FORM == 0:
-        p = tl.exp2(tl.dot(q, tl.trans(k), input_precision=PRECISION) * scale - lse[:, None])
-        if not IS_WHOLE:
-            p = tl.where((s[None, :] >= low[:, None]) & (s[None, :] < high[:, None]), p, 0.0)
-        dv = tl.dot(tl.trans(p.to(grad.dtype)), grad, dv, input_precision=PRECISION)
-        ds = p * (tl.dot(grad, tl.trans(v), input_precision=PRECISION) - delta[:, None])
-        return tl.dot(tl.trans(ds.to(q.dtype)), q, dk, input_precision=PRECISION), dv
-    p = tl.exp2(tl.dot(k, tl.trans(q), input_precision=PRECISION) * scale - lse[None, :])
+    p = tl.exp2(tl.dot(q, tl.trans(k), input_precision=PRECISION) * scale - lse[:, None])
     if not IS_WHOLE:
-        p = tl.where((s[:, None] >= low[None, :]) & (s[:, None] < high[None, :]), p, 0.0)
-    dv = tl.dot(p.to(grad.dtype), grad, dv, input_precision=PRECISION)
-    ds = p * (tl.dot(v, tl.trans(grad), input_precision=PRECISION) - delta[None, :])
-    return tl.dot(ds.to(q.dtype), q, dk, input_precision=PRECISION), dv
+        p = tl.where((s[None, :] >= low[:, None]) & (s[None, :] < high[:, None]), p, 0.0)
+    dv = tl.dot(tl.trans(p.to(grad.dtype)), grad, dv, input_precision=PRECISION)
+    ds = p * (tl.dot(grad, tl.trans(v), input_precision=PRECISION) - delta[:, None])
+    return tl.dot(tl.trans(ds.to(q.dtype)), q, dk, input_precision=PRECISION), dv
 
 
 @triton.jit(do_not_specialize=["T", "S"])
 def nsa_range_key_gradient_kernel(
     q_ptr, k_ptr, v_ptr, low_ptr, high_ptr, since_ptr, until_ptr, lse_ptr, delta_ptr, grad_ptr, dk_ptr, dv_ptr, T, S, scale, factor,
-    H: tl.constexpr, G: tl.constexpr, D: tl.constexpr, SHARE: tl.constexpr, FORM: tl.constexpr, SPLIT: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, PRECISION: tl.constexpr,
+    H: tl.constexpr, G: tl.constexpr, D: tl.constexpr, SHARE: tl.constexpr, SPANS: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """dk and dv of one tile of keys of one group: SHARE of its heads, one after another, and the queries since[s] to until[s].
+    """dk and dv of one tile of keys of one group: SHARE of its heads, one after another, and one of the spans of queries since[s] to until[s].
 
-    dk and dv are (H / G / SHARE, B, S, G, D): what each share of the heads adds.
+    dk and dv are (H / G / SHARE · SPANS, B, S, G, D): what each share of the heads and each span adds.
     """
     first = tl.program_id(0) * BN
     last = tl.minimum(first + BN, S) - 1
     b, g = tl.program_id(1) // G, tl.program_id(1) % G
-    share = tl.program_id(2)
+    share = tl.program_id(2) // SPANS
     s = first + tl.arange(0, BN)
     offset, row = ((b.to(tl.int64) * S + first) * G + g) * D, tl.arange(0, BN)
     k, v = load_tile(k_ptr + offset, row, G * D, s < S, D), load_tile(v_ptr + offset, row, G * D, s < S, D)
@@ -208,27 +201,30 @@ def nsa_range_key_gradient_kernel(
     high_ptr += b * T
     begin, end = tl.load(since_ptr + first), tl.load(until_ptr + last)
     whole, rest = find_whole(begin, end, tl.load(since_ptr + last), tl.load(until_ptr + first), BM)
-    if not SPLIT:
-        rest = end
-        whole = end
+    # Its span of the queries: so many tiles from the first on, the last span the rest.
+    size = tl.cdiv(tl.cdiv(end - begin, BM), SPANS) * BM
+    begin = tl.minimum(begin + tl.program_id(2) % SPANS * size, end)
+    end = tl.minimum(begin + size, end)
+    whole = tl.minimum(tl.maximum(whole, begin), end)
+    rest = tl.minimum(tl.maximum(rest, begin), end)
     for h in range(g * (H // G) + share * SHARE, g * (H // G) + (share + 1) * SHARE):
         rows = b.to(tl.int64) * T * H + h
         of_head = (b * H + h) * T
         for start in range(begin, whole, BM):
             dk, dv = add_key_gradients(
                 dk, dv, q_ptr + rows * D, k, v, grad_ptr + rows * D, low_ptr, high_ptr, lse_ptr + of_head, delta_ptr + of_head,
-                s, start, T, scale, H, D, BM, FORM, False, PRECISION,
+                s, start, T, scale, H, D, BM, False, PRECISION,
             )  # fmt: skip
         for start in range(whole, rest, BM):
             dk, dv = add_key_gradients(
                 dk, dv, q_ptr + rows * D, k, v, grad_ptr + rows * D, low_ptr, high_ptr, lse_ptr + of_head, delta_ptr + of_head,
-                s, start, T, scale, H, D, BM, FORM, True, PRECISION,
+                s, start, T, scale, H, D, BM, True, PRECISION,
             )  # fmt: skip
         for start in range(rest, end, BM):
             dk, dv = add_key_gradients(
                 dk, dv, q_ptr + rows * D, k, v, grad_ptr + rows * D, low_ptr, high_ptr, lse_ptr + of_head, delta_ptr + of_head,
-                s, start, T, scale, H, D, BM, FORM, False, PRECISION,
+                s, start, T, scale, H, D, BM, False, PRECISION,
             )  # fmt: skip
-    offset += share * (tl.num_programs(1) // G).to(tl.int64) * S * G * D
+    offset += tl.program_id(2) * (tl.num_programs(1) // G).to(tl.int64) * S * G * D
     store_tile(dk_ptr + offset, row, G * D, s < S, dk * factor, D)
     store_tile(dv_ptr + offset, row, G * D, s < S, dv, D)
