@@ -53,5 +53,7 @@ def plan_work(chosen: Tensor, block: int, width: int, piece: int = PIECE) -> Wor
     upto = count.cumsum(0)
     most = X * -(-entries // piece)
     pieces = torch.empty((6, X * T + most), dtype=torch.int32, device=device)
-    nsa_chosen_cut_kernel[grid](edges, upto, pieces, len(count), T, n, pieces.shape[1], PIECE=piece, SIZE=256, num_warps=2)
+    nsa_chosen_cut_kernel[grid](
+        edges, upto, pieces, len(count), T, n, pieces.shape[1], PIECE=piece, SIZE=256, num_warps=2
+    )
     return Work(entry, pieces, upto, X * -(-T // block) + most, 2 * most)

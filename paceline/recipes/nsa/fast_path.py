@@ -7,12 +7,14 @@ torch.compile leaves them alone: it would compile each kernel anew for every cal
 from __future__ import annotations
 
 import math
+
 import torch
 from torch import Tensor
 
 from paceline.recipes.nsa.chosen_attention import attend_chosen
 from paceline.recipes.nsa.fast_compression import compress
 from paceline.recipes.nsa.fast_frame import fast, lay_out
+from paceline.recipes.nsa.fast_mix import mix
 from paceline.recipes.nsa.fast_selection import select
 from paceline.recipes.nsa.pattern import Frame, Pattern
 from paceline.recipes.nsa.range_attention import attend_range
@@ -38,7 +40,7 @@ def attend_window(query_BTHD: Tensor, keys_BTGD: Tensor, values_BTGD: Tensor, fr
     return attend_range(query_BTHD, keys_BTGD, values_BTGD, fast(frame).window)[0]
 
 
-FAST = Stages(lay_out, compress, attend_compressed, select, attend_selected, attend_window, can_compile=False)
+FAST = Stages(lay_out, compress, attend_compressed, select, attend_selected, attend_window, mix, can_compile=False)
 
 KERNELS = {"compressed": "nsa_range", "selected": "nsa_chosen", "window": "nsa_range"}
 """how the names of the kernels begin that compute each branch"""

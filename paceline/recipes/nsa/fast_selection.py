@@ -15,15 +15,17 @@ from paceline.recipes.nsa.fast_frame import FastFrame, fast
 from paceline.recipes.nsa.pattern import Frame, Pattern
 from paceline.recipes.nsa.range_attention import LOG2_E, precision_of
 
-_MOST_SCORES = 2**23
-"""of a chunk: 32 MiB, twice"""
+_MOST_SCORES = 2**24
+"""of a chunk: 64 MiB, twice"""
 _SLOTS = 512
-"""that one program scores; more programs then share a tile of queries"""
-_WARPS = 1
+"""that one program scores; so several programs share a tile of queries"""
 _AT_ONCE = 1024
 """scores that a warp keeps in registers to find the highest of"""
-TILE = {"BM": 128, "BN": 64, "num_warps": 8, "num_stages": 2}
-"""the fastest of those tried on an H200"""
+TILES = {
+    64: {"BM": 64, "BN": 64, "num_warps": 4, "num_stages": 3},
+    128: {"BM": 64, "BN": 128, "num_warps": 4, "num_stages": 3},
+}
+"""the fastest of those tried on an H200, by the width of a head"""
 
 
 def select(query_BTHD: Tensor, keys_BNGD: Tensor, logsum_BHT: Tensor, frame: Frame, pattern: Pattern) -> Tensor:
@@ -55,7 +57,7 @@ def _score(
     per_block, per_selection = pattern.block // pattern.stride, pattern.selection_block // pattern.stride
     reach = 1 + -(-(per_block - 1) // per_selection)
     scores = query.new_empty((reach, rows, groups, count, num_selection), dtype=torch.float32)
-    tile = {"BM": 32, "BN": 32, "num_warps": 4} if query.dtype == torch.float32 else TILE
+    tile = {"BM": 32, "BN": 32, "num_warps": 4} if query.dtype == torch.float32 else TILES[width]
     tile = {**tile, "BN": max(tile["BN"], per_selection)}
     nsa_score_kernel[(-(-count // tile["BM"]), -(-num_selection * per_selection // _SLOTS), rows * groups)](
         query, keys, logsum, frame.compressed.low, frame.compressed.high, frame.position_BT, frame.after_BT, scores,
@@ -76,5 +78,5 @@ def _choose(scores: Tensor, blocks: Tensor, frame: FastFrame, pattern: Pattern, 
     nsa_score_highest_kernel[(-(-count // queries), rows * groups)](
         scores, frame.position_BT, blocks, begin, blocks.shape[1], count, num_selection,
         G=groups, N=pattern.selected, SELECTION=pattern.selection_block, INITIAL=pattern.initial, LOCAL=pattern.local,
-        REACH=reach, BQ=queries, JP=padded, NP=1 << (pattern.selected - 1).bit_length(), num_warps=_WARPS,
+        REACH=reach, BQ=queries, JP=padded, NP=1 << (pattern.selected - 1).bit_length(), num_warps=1,
     )  # fmt: skip

@@ -14,8 +14,8 @@ import torch
 
 LOG2_E = math.log2(math.e)
 _ENOUGH_PROGRAMS = 512
-"""programs that keep a GPU busy; where there are fewer tiles of keys, as of compressed ones, each head of a group gets its own, and
-each span of the queries"""
+"""tiles of keys that keep a GPU busy"""
+_MANY_PROGRAMS = 1024
 _MOST_SPANS = 8
 _PRODUCTS = 64
 """rows of one program that sums products"""
@@ -89,8 +89,7 @@ class _Range(torch.autograd.Function):
         )  # fmt: skip
         tile = _tile("key_gradient", D, q.dtype)
         programs = -(-S // tile["BN"]) * B * G
-        shares = H // G if programs < _ENOUGH_PROGRAMS else 1
-        spans = min(_MOST_SPANS, -(-_ENOUGH_PROGRAMS // (programs * shares)))
+        shares, spans = _share_out(programs, H // G)
         # What several shares of the heads and spans of queries add is kept apart, and summed in their order.
         count = shares * spans
         dk, dv = (x.new_empty((count, *x.shape), dtype=torch.float32 if count > 1 else x.dtype) for x in (k, v))
@@ -113,15 +112,23 @@ def sum_products(out: torch.Tensor, grad: torch.Tensor, by_heads: bool) -> torch
     return total
 
 
+def _share_out(programs: int, heads: int) -> tuple[int, int]:
+    """Where there are too few tiles of keys, as of compressed ones, each head of a group gets its own program, and each of some spans of
+    the queries: in how many shares the heads, and how many spans."""
+    if programs >= _ENOUGH_PROGRAMS:
+        return 1, 1
+    return heads, min(_MOST_SPANS, -(-_MANY_PROGRAMS // (programs * heads)))
+
+
 def precision_of(dtype: torch.dtype) -> str:
     """How the tensor cores multiply: fp32 as it is, not rounded to 10 bits."""
     return "ieee" if dtype == torch.float32 else "tf32"
 
 
 TILES = {
-    ("forward", 64): {"BM": 128, "BN": 64, "num_warps": 4, "num_stages": 2},
-    ("query_gradient", 64): {"BM": 128, "BN": 64, "num_warps": 4, "num_stages": 2},
-    ("key_gradient", 64): {"BM": 128, "BN": 64, "num_warps": 4, "num_stages": 2},
+    ("forward", 64): {"BM": 64, "BN": 64, "num_warps": 4, "num_stages": 3},
+    ("query_gradient", 64): {"BM": 64, "BN": 64, "num_warps": 4, "num_stages": 2},
+    ("key_gradient", 64): {"BM": 64, "BN": 64, "num_warps": 4, "num_stages": 3},
     ("forward", 128): {"BM": 64, "BN": 64, "num_warps": 4, "num_stages": 2},
     ("query_gradient", 128): {"BM": 64, "BN": 64, "num_warps": 4, "num_stages": 2},
     ("key_gradient", 128): {"BM": 64, "BN": 64, "num_warps": 4, "num_stages": 2},
