@@ -17,7 +17,7 @@ COMMANDS = {
     "attention": ("paceline.cli.bench_attention", "Which attention runs, why not others, and their times."),
     "ranges": ("paceline.cli.bench_ranges", "Where the time of a profiled run went, by phase and branch."),
     "parity": ("paceline.cli.bench_parity", "Whether sparse attention computes here what its reference says."),
-    "sparse": ("paceline.cli.bench_sparse", "Each stage of sparse attention by length, dense attention beside it."),
+    "nsa": ("paceline.cli.bench_nsa", "Each stage of sparse attention by length, dense attention beside it."),
     "racing": ("paceline.cli.bench_racing", "Races against full grids, replayed on recorded sweeps."),
     "faults": ("paceline.cli.bench_faults", "Faults planted into real runs: noticed, how fast, and who was named."),
     "serving": ("paceline.cli.bench_serving", "Each stage of serving under concurrent callers, and its acceleration."),

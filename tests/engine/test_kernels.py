@@ -52,9 +52,10 @@ MATH = "aten::_scaled_dot_product_attention_math"
         # kernels of the nsa recipe; its loss is no attention
         ("nsa_range_forward_kernel", "nsa_range"),
         ("nsa_range_key_gradient_kernel", "nsa_range"),
-        ("nsa_chosen_sum_parts_kernel", "nsa_chosen"),
+        ("nsa_chosen_join_kernel", "nsa_chosen"),
         ("nsa_score_kernel", "nsa_score"),
         ("nsa_loss_kernel", None),
+        ("nsa_cut_kernel", None),
         ("nsa_ranges_kernel", None),
         ("", None),
     ],

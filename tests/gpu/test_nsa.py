@@ -24,6 +24,7 @@ from paceline.recipes.nsa.attention import Shape, SparseAttention, reference_siz
 from paceline.recipes.nsa.decoder import Decoder
 from paceline.recipes.nsa.model import LanguageModel
 from paceline.recipes.nsa.pattern import Frame, Pattern, one_document
+from paceline.recipes.nsa.range_attention import sum_products
 from paceline.recipes.nsa.selection import choose_blocks, score_blocks
 from paceline.recipes.nsa.stages import Stages
 from tests.recipes.nsa.attentions import build, frame_of, make_hidden, make_positions, relative_error
@@ -40,6 +41,7 @@ CASES = {
     "group 2": (4, 2, 128, SMALL, [(201,)]),
     "group 6, packed": (12, 2, 64, replace(PAPER, selected=4, window=100), [(333, 180)]),
     "group 16": (16, 1, 64, SMALL, [(256,)]),
+    "group 3, wide blocks": (3, 1, 128, replace(PAPER, selection_block=128, selected=4), [(600, 100)]),
     "4,096 tokens, packed": (6, 1, 64, PAPER, [(2501, 1, 1594)]),
 }
 """heads, groups, width, sizes, rows of documents"""
@@ -230,6 +232,34 @@ def test_the_past_does_not_see_the_future_nor_a_neighbour_and_bits_repeat() -> N
     changed = hidden.clone()
     changed[:, :700] += 1.0
     assert torch.equal(run(changed)[0][:, 700:], before[:, 700:])
+
+
+def test_a_group_at_a_time_gives_the_same_bits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where what the queries of all groups find would not fit."""
+    positions = make_positions((700, 324), (1024,)).cuda()
+    attention = build_fast(12, 2, 64, PAPER).float()
+    hidden = make_hidden(positions).cuda().float().requires_grad_()
+    frame = frame_of(positions, attention, torch.float32)
+
+    def run() -> list[Tensor]:
+        with torch.autocast("cuda", torch.bfloat16):
+            mixed = attention(hidden, frame)
+        return [mixed, *torch.autograd.grad(mixed.float().square().sum(), [hidden, *attention.parameters()])]
+
+    together = run()
+    monkeypatch.setattr("paceline.recipes.nsa.chosen_attention._MOST_PARTS", 1)
+    assert all(torch.equal(a, b) for a, b in zip(together, run(), strict=True))
+
+
+@pytest.mark.parametrize("by_heads", [False, True])
+def test_sums_of_products_are_exact(by_heads: bool) -> None:
+    random = torch.Generator("cuda").manual_seed(0)
+    out, grad = (torch.randn(2, 37, 3, 64, device="cuda", generator=random).bfloat16() for _ in range(2))
+    expected = torch.einsum("bthd,bthd->bth", out.double(), grad.double())
+    found = sum_products(out, grad, by_heads)
+    torch.testing.assert_close(
+        found, (expected.transpose(1, 2) if by_heads else expected).float(), rtol=1e-5, atol=1e-5
+    )
 
 
 def test_the_audit_sees_every_branch_and_misses_one_that_fell_back() -> None:

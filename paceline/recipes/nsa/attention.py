@@ -84,11 +84,11 @@ class SparseAttention(nn.Module):
         query, states = self._project(hidden_BTW, frame.rotation)
         if cache is not None:
             cache.append(states, self.compress_keys, self.compress_values)
-        gates_BTH3 = self.gates(hidden_BTW)
-        can_compile = self._stages is None or self._stages.can_compile
-        attend = self._attend if can_compile else self._attend_uncompiled
-        compressed, selected, window = attend(query, states, frame, blocks_BTGn)
-        return self._mix(gates_BTH3, compressed, selected, window)
+        # The reference fills no cache: what is to be decoded from one is read by plain torch.
+        stages = self._stages or TORCH
+        attend = self._attend if stages.can_compile else self._attend_uncompiled
+        mixed_BTHD: Tensor = attend(stages, query, states, self.gates(hidden_BTW), frame, blocks_BTGn)
+        return self._project_out(mixed_BTHD)
 
     def build_frame(self, positions_BT: Tensor, dtype: torch.dtype) -> Frame:
         """What its stages have to know of a batch; all layers share one."""
@@ -103,7 +103,7 @@ class SparseAttention(nn.Module):
         """The same for one more token per row, (B, 1, W), which the cache has not seen yet."""
         query, states = self._project(hidden_B1W, rotation)
         cache.append(states, self.compress_keys, self.compress_values)
-        return self._mix(self.gates(hidden_B1W), *cache.attend(query))
+        return self._project_out(TORCH.mix(self.gates(hidden_B1W), *cache.attend(query)))
 
     def _project(self, hidden_BTW: Tensor, rotation: Rotation) -> tuple[Tensor, States]:
         shape = self.shape
@@ -121,10 +121,15 @@ class SparseAttention(nn.Module):
         )
 
     def _attend(
-        self, query: Tensor, states: States, frame: Frame, blocks_BTGn: Tensor | None
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        # The reference fills no cache: what is to be decoded from one is read by plain torch.
-        stages, pattern = self._stages or TORCH, self.shape.pattern
+        self,
+        stages: Stages,
+        query: Tensor,
+        states: States,
+        gates_BTH3: Tensor,
+        frame: Frame,
+        blocks_BTGn: Tensor | None,
+    ) -> Tensor:
+        pattern = self.shape.pattern
         with self._mark("compress"):
             keys = stages.compress(states.compressed_keys, self.compress_keys, frame)
             keys = rotate(keys, frame.block_rotation).to(query.dtype)
@@ -140,13 +145,11 @@ class SparseAttention(nn.Module):
             )
         with self._mark("window"):
             window = stages.attend_window(query, states.window_keys, states.window_values, frame, pattern)
-        return compressed, selected, window
+        return stages.mix(gates_BTH3, compressed, selected, window)
 
     _attend_uncompiled = torch.compiler.disable(_attend)  # type: ignore[no-untyped-call]
 
-    def _mix(self, gates_BTH3: Tensor, compressed: Tensor, selected: Tensor, window: Tensor) -> Tensor:
-        by_compressed, by_selected, by_window = gates_BTH3.unsqueeze(-1).unbind(-2)
-        mixed_BTHD = by_compressed * compressed + by_selected * selected + by_window * window
+    def _project_out(self, mixed_BTHD: Tensor) -> Tensor:
         projected: Tensor = self.project_out(mixed_BTHD.flatten(2))
         return projected
 

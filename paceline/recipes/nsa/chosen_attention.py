@@ -1,92 +1,137 @@
 """Attention of each query to the blocks of keys chosen for it, on the GPU, with memory linear in length.
 
 out = attend_chosen(q, k, v, chosen, owner, block)    # q (B, T, H, D), k and v (B, T, G, D), chosen (B, T, G, n)
+
+What a query finds in each of its blocks is kept until all are found, n times as much as the result: so of many or wide heads a few
+groups at a time are computed.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from typing import Any
 
 import torch
+from torch import Tensor
 
-from paceline.recipes.nsa.chosen_work import plan_work
+from paceline.recipes.nsa.chosen_work import Work, plan_work
 from paceline.recipes.nsa.range_attention import LOG2_E, precision_of, sum_products
 
-_PROGRAMS = 1024
-"""that share the pieces of work of a row and group"""
-_ROWS = 64
-"""of a tile: queries × heads of the group"""
+_MOST_PARTS = 2**31
+"""bytes that are kept of what queries found, unless one row and group has more"""
+_JOINED = 32
+"""heads of queries whose parts one program puts together"""
 
 
-def attend_chosen(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, chosen: torch.Tensor, owner: torch.Tensor, block: int
-) -> torch.Tensor:
+def attend_chosen(q: Tensor, k: Tensor, v: Tensor, chosen: Tensor, owner: Tensor, block: int) -> Tensor:
     """What each query reads in its blocks, up to itself; `chosen` has their first keys (-1: none), its own block among them.
 
     `owner` (B, T) is the first key of the block that each key belongs to: at the end of a document blocks are shorter than `block`.
     """
-    out: torch.Tensor = _Chosen.apply(q, k, v, chosen, owner, block)  # type: ignore[no-untyped-call]
+    out: Tensor = _Chosen.apply(q, k, v, chosen, owner, block)  # type: ignore[no-untyped-call]
     return out
 
 
 class _Chosen(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, q: Any, k: Any, v: Any, chosen: torch.Tensor, owner: torch.Tensor, block: int) -> Any:
-        from paceline.recipes.nsa.chosen_kernels import nsa_chosen_forward_kernel
+    def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, chosen: Tensor, owner: Tensor, block: int) -> Tensor:
+        from paceline.recipes.nsa.chosen_kernels import nsa_chosen_forward_kernel, nsa_chosen_join_kernel
 
         q, k, v = q.contiguous(), k.contiguous(), v.contiguous()
-        chosen = chosen.int().contiguous()
         B, T, H, D = q.shape
-        out = torch.empty_like(q)
-        lse = q.new_empty((B, H, T), dtype=torch.float32)
-        options = _options(q, k, chosen, block)
-        nsa_chosen_forward_kernel[(T, B * k.shape[2])](
-            q, k, v, chosen, out, lse, T, LOG2_E / math.sqrt(D), RP=max(16, _heads(q, k)), **options
-        )
-        ctx.save_for_backward(q, k, v, chosen, owner, out, lse)
-        ctx.block = block
+        chosen = chosen.permute(0, 2, 1, 3).int().contiguous().flatten(0, 1)
+        sizes = _sizes(q, k, chosen)
+        out, lse = torch.empty_like(q), q.new_empty((B, T, H), dtype=torch.float32)
+        works = []
+        for x0, some in _slices(q, k, chosen):
+            work = plan_work(some, block, H // k.shape[2] * D)
+            parts, parts_lse = _new_parts(q, k, some), _new_parts(q, k, some, of_one=True)
+            nsa_chosen_forward_kernel[(work.programs,)](
+                q, k, v, work.entry, work.pieces, work.upto[-1:], parts, parts_lse, x0, T, work.pieces.shape[1],
+                LOG2_E / math.sqrt(D), L=block, **_tile("forward", D, block, q.dtype), **sizes,
+            )  # fmt: skip
+            nsa_chosen_join_kernel[_grid_of_queries(q, k, some)](
+                parts, parts_lse, some, out, lse, x0, T, ROWS=_JOINED, num_warps=_JOINED * D // 512, **sizes
+            )
+            works.append(work)
+        planned = [each for work in works for each in (work.entry, work.pieces, work.upto)]
+        ctx.save_for_backward(q, k, v, chosen, owner, out, lse, *planned)
+        ctx.block, ctx.rooms = block, [(work.programs, work.sums_room) for work in works]
         return out
 
     @staticmethod
-    def backward(ctx: Any, grad: torch.Tensor) -> Any:
+    def backward(ctx: Any, grad: Tensor) -> Any:
         from paceline.recipes.nsa.chosen_kernels import (
-            nsa_chosen_key_gradient_kernel,
-            nsa_chosen_query_gradient_kernel,
-            nsa_chosen_sum_parts_kernel,
+            nsa_chosen_gradient_kernel,
+            nsa_chosen_join_keys_kernel,
+            nsa_chosen_sum_kernel,
         )
 
-        q, k, v, chosen, owner, out, lse = ctx.saved_tensors
+        q, k, v, chosen, owner, out, lse, *planned = ctx.saved_tensors
         grad = grad.contiguous()
-        B, T, _, D = q.shape
-        G = k.shape[2]
+        T, D = q.shape[1], q.shape[3]
+        sizes = _sizes(q, k, chosen)
         factor = 1 / math.sqrt(D)
-        delta = sum_products(out, grad)
-        options = _options(q, k, chosen, ctx.block)
-        dq = torch.empty_like(q)
-        nsa_chosen_query_gradient_kernel[(T, B * G)](
-            q, k, v, chosen, lse, delta, grad, dq, T, factor * LOG2_E, factor, RP=max(16, _heads(q, k)), **options
-        )
-        work = plan_work(chosen)
-        room = work.pieces.shape[2]
-        parts = q.new_empty((B * G, work.parts_room, 2, ctx.block, D), dtype=torch.float32)
-        dk, dv = torch.zeros_like(k), torch.zeros_like(v)
-        grid = (min(_PROGRAMS, room), B * G)
-        nsa_chosen_key_gradient_kernel[grid](
-            q, k, v, owner, work.query, work.pieces, work.count, lse, delta, grad, dk, dv, parts,
-            T, room, work.parts_room, factor * LOG2_E, factor, RQ=_heads(q, k), QB=max(1, _ROWS // _heads(q, k)), **options,
-        )  # fmt: skip
-        nsa_chosen_sum_parts_kernel[grid](
-            owner, work.pieces, work.count, parts, dk, dv, T, room, work.parts_room, G=G, D=D, L=ctx.block
-        )
+        delta = sum_products(out, grad, by_heads=False)
+        dq, dk, dv = torch.empty_like(q), torch.zeros_like(k), torch.zeros_like(v)
+        for i, (x0, some) in enumerate(_slices(q, k, chosen)):
+            work = Work(*planned[3 * i : 3 * i + 3], *ctx.rooms[i])
+            room, count = work.pieces.shape[1], work.upto[-1:]
+            parts = _new_parts(q, k, some)
+            sums = q.new_empty((work.sums_room, 2, ctx.block, D), dtype=torch.float32)
+            nsa_chosen_gradient_kernel[(work.programs,)](
+                q, k, v, owner, work.entry, work.pieces, count, lse, delta, grad, parts, dk, dv, sums, x0, T, room,
+                factor * LOG2_E, factor, L=ctx.block, **_tile("gradient", D, ctx.block, q.dtype), **sizes,
+            )  # fmt: skip
+            nsa_chosen_join_keys_kernel[(work.programs,)](
+                owner, work.pieces, count, sums, dk, dv, x0, T, room, G=sizes["G"], D=D, L=ctx.block
+            )
+            nsa_chosen_sum_kernel[_grid_of_queries(q, k, some)](
+                parts, some, dq, x0, T, ROWS=_JOINED, num_warps=_JOINED * D // 512, **sizes
+            )
         return dq, dk, dv, None, None, None
 
 
-def _heads(q: torch.Tensor, k: torch.Tensor) -> int:
-    """Of a group, or the next power of two."""
-    return 1 << (q.shape[2] // k.shape[2] - 1).bit_length()
+def _slices(q: Tensor, k: Tensor, chosen: Tensor) -> Iterator[tuple[int, Tensor]]:
+    """Rows and groups, as many at a time as memory is given for what their queries find; the first one's number comes with them."""
+    of_one = chosen[0].numel() * q.shape[2] // k.shape[2] * q.shape[3] * q.element_size()
+    size = max(1, _MOST_PARTS // of_one)
+    for x0 in range(0, len(chosen), size):
+        yield x0, chosen[x0 : x0 + size]
 
 
-def _options(q: torch.Tensor, k: torch.Tensor, chosen: torch.Tensor, block: int) -> dict[str, Any]:
-    H, D = q.shape[2:]
-    return {"H": H, "G": k.shape[2], "D": D, "N": chosen.shape[3], "L": block, "PRECISION": precision_of(q.dtype)}
+def _new_parts(q: Tensor, k: Tensor, chosen: Tensor, of_one: bool = False) -> Tensor:
+    """(X, T, n, R, D): of a query as many as it has blocks, in the type of the queries; or one number each, in fp32."""
+    heads = q.shape[2] // k.shape[2]
+    if of_one:
+        return q.new_empty((*chosen.shape, heads), dtype=torch.float32)
+    return q.new_empty((*chosen.shape, heads, q.shape[3]))
+
+
+def _grid_of_queries(q: Tensor, k: Tensor, chosen: Tensor) -> tuple[int, int]:
+    return -(-q.shape[1] * (q.shape[2] // k.shape[2]) // _JOINED), len(chosen)
+
+
+def _sizes(q: Tensor, k: Tensor, chosen: Tensor) -> dict[str, int]:
+    return {"H": q.shape[2], "G": k.shape[2], "D": q.shape[3], "N": chosen.shape[2]}
+
+
+TILES = {
+    ("forward", 64): {"ROWS": 128, "num_warps": 4, "num_stages": 3},
+    ("gradient", 64): {"ROWS": 64, "num_warps": 4, "num_stages": 3},
+    ("forward", 128): {"ROWS": 128, "num_warps": 4, "num_stages": 2},
+    ("gradient", 128): {"ROWS": 128, "num_warps": 8, "num_stages": 2},
+}
+"""the fastest of those tried on an H200 with blocks of 64, by kernel and width of a head"""
+
+
+def _tile(kernel: str, width: int, block: int, dtype: torch.dtype) -> dict[str, Any]:
+    if dtype == torch.float32:
+        tile = {"ROWS": 32, "num_warps": 4, "num_stages": 1}
+    elif block > 64:
+        # What fits, keys and values of such a block being as large as they are.
+        tile = {"ROWS": 64, "num_warps": 8, "num_stages": 1}
+    else:
+        tile = TILES[kernel, width]
+    return {**tile, "PRECISION": precision_of(dtype)}

@@ -1,11 +1,16 @@
 # mypy: ignore-errors
-"""The GPU kernels of attention to chosen blocks of keys, in Triton: a query and all heads of its group read the same few blocks.
+"""The GPU kernels of attention to chosen blocks of keys, in Triton: a block, and the queries that chose it.
 
 chosen_attention.py launches them; it alone imports this file, and only where Triton is. mypy knows nothing of Triton's language.
 
-q_BTHD, out_BTHD, k_BTGD, v_BTGD, chosen_BTGn: the first key of each block, -1 for none; a query sees the keys of a block up to itself.
-lse_BHT in base 2, delta_BHT. R heads share a group, and take RP rows of a tile, the next power of two. The gradient of a block's
-keys is summed over the queries that chose it, in the order of the sequence: nothing by atomics, the same input gives the same bits.
+A query and all heads of its group read the same n blocks, and a block is read by about as many queries as it has keys × n, here and there
+in the row. So a program keeps a block's keys and values, gathers its queries, ROWS // R of them with all R heads to a tile, and writes for
+each what it found: a part. What a query reads is put together from its n parts by a second kernel; of the gradients, those of the
+keys are summed while they are kept, and those of queries come in parts. Nothing by atomics: the same input gives the same bits.
+
+q_BTHD, out_BTHD, k_BTGD, v_BTGD, chosen_XTn: the first key of each block, -1 for none; a query sees the keys of a block up to itself.
+lse_BTH in base 2, delta_BTH. X: some of the rows and groups b · G + g, from x0 on. entry_XE, E = T · n: chosen_XTn's places t · n + i, sorted by block, in
+64 bits where places in parts_ERD need them. parts_XERD, parts_lse_XER.
 """
 
 from __future__ import annotations
@@ -17,155 +22,167 @@ from paceline.recipes.nsa.tile_kernels import load_tile, store_tile
 
 
 @triton.jit
-def open_query(
-    q_ptr, k_ptr, v_ptr, chosen_ptr, T,
-    H: tl.constexpr, G: tl.constexpr, D: tl.constexpr, N: tl.constexpr, RP: tl.constexpr,
-):  # fmt: skip
-    """Of this program's query and group: t, which rows of a tile are heads, their places in q_BTHD and in lse_BHT, their queries, and where
-    the group's keys, its values and the query's blocks begin.
-    """
-    R: tl.constexpr = H // G
-    t = tl.program_id(0)
-    b, g = (tl.program_id(1) // G).to(tl.int64), tl.program_id(1) % G
-    head = tl.arange(0, RP)
-    rows = (b * T + t) * H + g * R + head
-    q = load_tile(q_ptr, rows, D, head < R, D)
-    keys = (b * T * G + g) * D
-    of_query = (b * H + g * R + head) * T + t
-    return t, head < R, rows, of_query, q, k_ptr + keys, v_ptr + keys, chosen_ptr + ((b * T + t) * G + g) * N
+def open_work(pieces_ptr, piece, x0, T, room, G: tl.constexpr):
+    """A piece of work: which of the rows and groups, counted from the first of these; b and g; the block's first key, from and to."""
+    x, first = tl.load(pieces_ptr + piece).to(tl.int64), tl.load(pieces_ptr + room + piece)
+    begin, end = tl.load(pieces_ptr + 2 * room + piece), tl.load(pieces_ptr + 3 * room + piece)
+    return x, (x0 + x) // G, (x0 + x) % G, first, begin, end
 
 
-@triton.jit(do_not_specialize=["T"])
+@triton.jit
+def open_tile(entry_ptr, start, end, T, N: tl.constexpr, H: tl.constexpr, R: tl.constexpr, ROWS: tl.constexpr):
+    """Of the queries from `start` on: which rows of a tile are there, t, places in parts_ERD, and rows of q_THD from the group's first head on."""
+    row = tl.arange(0, ROWS)
+    index = start + row // R
+    is_there = (index < end) & (row < ROWS // R * R)
+    entry = tl.load(entry_ptr + index, mask=is_there, other=0)
+    # A row that is not there sees everything, so that its softmax is a number.
+    t = tl.where(is_there, entry // N, T)
+    return is_there, t, entry * R + row % R, t * H + row % R
+
+
+@triton.jit(do_not_specialize=["x0", "T", "room"])
 def nsa_chosen_forward_kernel(
-    q_ptr, k_ptr, v_ptr, chosen_ptr, out_ptr, lse_ptr, T, scale,
-    H: tl.constexpr, G: tl.constexpr, D: tl.constexpr, N: tl.constexpr, L: tl.constexpr, RP: tl.constexpr, PRECISION: tl.constexpr,
+    q_ptr, k_ptr, v_ptr, entry_ptr, pieces_ptr, count_ptr, parts_ptr, parts_lse_ptr, x0, T, room, scale,
+    H: tl.constexpr, G: tl.constexpr, D: tl.constexpr, N: tl.constexpr, L: tl.constexpr, ROWS: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """out and lse of one query, for the heads of one group."""
-    t, is_head, rows, of_query, q, k_ptr, v_ptr, chosen_ptr = open_query(
-        q_ptr, k_ptr, v_ptr, chosen_ptr, T, H, G, D, N, RP
-    )
-    most = tl.full([RP], float("-inf"), tl.float32)
-    total = tl.zeros([RP], tl.float32)
-    out = tl.zeros([RP, D], tl.float32)
-    for i in range(N):
-        first = tl.load(chosen_ptr + i)
-        if first >= 0:
-            s = first + tl.arange(0, L)
-            k = load_tile(k_ptr, s, G * D, s <= t, D)
+    """What queries read in one block each: a program takes one piece of work after another, a block and some of its queries."""
+    R: tl.constexpr = H // G
+    for piece in range(tl.program_id(0), tl.load(count_ptr).to(tl.int32), tl.num_programs(0)):
+        x, b, g, first, begin, end = open_work(pieces_ptr, piece, x0, T, room, G)
+        s = first + tl.arange(0, L)
+        offset, of_block = ((b * T + first) * G + g) * D, tl.arange(0, L)
+        k = load_tile(k_ptr + offset, of_block, G * D, s < T, D)
+        v = load_tile(v_ptr + offset, of_block, G * D, s < T, D)
+        of_row, of_work = b * T * H + g * R, x * T * N
+        for start in range(begin, end, ROWS // R):
+            is_there, t, part, row = open_tile(entry_ptr + of_work, start, end, T, N, H, R, ROWS)
+            q = load_tile(q_ptr + of_row * D, row, D, is_there, D)
             score = tl.dot(q, tl.trans(k), input_precision=PRECISION) * scale
-            score = tl.where(s[None, :] <= t, score, float("-inf"))
-            larger = tl.maximum(most, tl.max(score, 1))
-            p = tl.exp2(score - larger[:, None])
-            shrink = tl.exp2(most - larger)
-            total = total * shrink + tl.sum(p, 1)
-            v = load_tile(v_ptr, s, G * D, s <= t, D)
-            out = out * shrink[:, None] + tl.dot(p.to(v.dtype), v, input_precision=PRECISION)
-            most = larger
-    # A query chooses its own block at least: its total is never 0.
-    store_tile(out_ptr, rows, D, is_head, out / total[:, None], D)
-    tl.store(lse_ptr + of_query, most + tl.log2(total), mask=is_head)
+            score = tl.where(s[None, :] <= t[:, None], score, float("-inf"))
+            most = tl.max(score, 1)
+            p = tl.exp2(score - most[:, None])
+            total = tl.sum(p, 1)
+            out = tl.dot(p.to(v.dtype), v, input_precision=PRECISION) / total[:, None]
+            store_tile(parts_ptr + of_work * R * D, part, D, is_there, out, D)
+            tl.store(parts_lse_ptr + of_work * R + part, most + tl.log2(total), mask=is_there)
 
 
-@triton.jit(do_not_specialize=["T"])
-def nsa_chosen_query_gradient_kernel(
-    q_ptr, k_ptr, v_ptr, chosen_ptr, lse_ptr, delta_ptr, grad_ptr, dq_ptr, T, scale, factor,
-    H: tl.constexpr, G: tl.constexpr, D: tl.constexpr, N: tl.constexpr, L: tl.constexpr, RP: tl.constexpr, PRECISION: tl.constexpr,
+@triton.jit
+def open_sum(chosen_ptr, x0, T, H: tl.constexpr, G: tl.constexpr, N: tl.constexpr, ROWS: tl.constexpr):
+    """Of ROWS heads of queries: which there are, rows of q_BTHD, places of their first parts in parts_XERD, and their blocks."""
+    R: tl.constexpr = H // G
+    x = tl.program_id(1).to(tl.int64)
+    b, g = (x0 + x) // G, (x0 + x) % G
+    row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    t, head = row // R, row % R
+    return t < T, (b * T + t) * H + g * R + head, (x * T + t) * N * R + head, chosen_ptr + (x * T + t) * N
+
+
+@triton.jit(do_not_specialize=["x0", "T"])
+def nsa_chosen_join_kernel(
+    parts_ptr, parts_lse_ptr, chosen_ptr, out_ptr, lse_ptr, x0, T,
+    H: tl.constexpr, G: tl.constexpr, D: tl.constexpr, N: tl.constexpr, ROWS: tl.constexpr,
 ):  # fmt: skip
-    """dq of one query, for the heads of one group."""
-    t, is_head, rows, of_query, q, k_ptr, v_ptr, chosen_ptr = open_query(
-        q_ptr, k_ptr, v_ptr, chosen_ptr, T, H, G, D, N, RP
-    )
-    grad = load_tile(grad_ptr, rows, D, is_head, D)
-    lse = tl.load(lse_ptr + of_query, mask=is_head, other=0.0)
-    delta = tl.load(delta_ptr + of_query, mask=is_head, other=0.0)
-    dq = tl.zeros([RP, D], tl.float32)
+    """out and lse of some queries, from their parts."""
+    R: tl.constexpr = H // G
+    is_there, rows, part, chosen_ptr = open_sum(chosen_ptr, x0, T, H, G, N, ROWS)
+    # A query chooses its own block at least: so `most` is a number, but for rows that are not queries.
+    most = tl.where(is_there, float("-inf"), 0.0)
     for i in range(N):
-        first = tl.load(chosen_ptr + i)
-        if first >= 0:
-            s = first + tl.arange(0, L)
-            k, v = load_tile(k_ptr, s, G * D, s <= t, D), load_tile(v_ptr, s, G * D, s <= t, D)
-            score = tl.dot(q, tl.trans(k), input_precision=PRECISION) * scale
-            p = tl.where(s[None, :] <= t, tl.exp2(score - lse[:, None]), 0.0)
-            ds = p * (tl.dot(grad, tl.trans(v), input_precision=PRECISION) - delta[:, None])
-            dq += tl.dot(ds.to(k.dtype), k, input_precision=PRECISION)
-    store_tile(dq_ptr, rows, D, is_head, dq * factor, D)
+        is_part = is_there & (tl.load(chosen_ptr + i, mask=is_there, other=-1) >= 0)
+        most = tl.maximum(most, tl.load(parts_lse_ptr + part + i * R, mask=is_part, other=float("-inf")))
+    total = tl.zeros([ROWS], tl.float32)
+    out = tl.zeros([ROWS, D], tl.float32)
+    for i in range(N):
+        is_part = is_there & (tl.load(chosen_ptr + i, mask=is_there, other=-1) >= 0)
+        weight = tl.exp2(tl.load(parts_lse_ptr + part + i * R, mask=is_part, other=float("-inf")) - most)
+        total += weight
+        out += weight[:, None] * load_tile(parts_ptr, part + i * R, D, is_part, D)
+    store_tile(out_ptr, rows, D, is_there, out / total[:, None], D)
+    tl.store(lse_ptr + rows, most + tl.log2(total), mask=is_there)
 
 
-@triton.jit(do_not_specialize=["T", "room", "parts_room"])
-def nsa_chosen_key_gradient_kernel(
-    q_ptr, k_ptr, v_ptr, owner_ptr, query_ptr, work_ptr, count_ptr, lse_ptr, delta_ptr, grad_ptr, dk_ptr, dv_ptr, parts_ptr,
-    T, room, parts_room, scale, factor,
-    H: tl.constexpr, G: tl.constexpr, D: tl.constexpr, N: tl.constexpr, L: tl.constexpr, RQ: tl.constexpr, QB: tl.constexpr,
-    PRECISION: tl.constexpr,
+@triton.jit(do_not_specialize=["x0", "T"])
+def nsa_chosen_sum_kernel(
+    parts_ptr, chosen_ptr, dq_ptr, x0, T,
+    H: tl.constexpr, G: tl.constexpr, D: tl.constexpr, N: tl.constexpr, ROWS: tl.constexpr,
 ):  # fmt: skip
-    """dk and dv of the blocks of one row and group. A program takes one piece of work after another: a block, and some of the
-    queries that chose it. Where those are all, it writes what the keys get; where not, a part for `nsa_chosen_sum_parts_kernel`.
+    """dq of some queries: the sum of their parts."""
+    R: tl.constexpr = H // G
+    is_there, rows, part, chosen_ptr = open_sum(chosen_ptr, x0, T, H, G, N, ROWS)
+    dq = tl.zeros([ROWS, D], tl.float32)
+    for i in range(N):
+        is_part = is_there & (tl.load(chosen_ptr + i, mask=is_there, other=-1) >= 0)
+        dq += load_tile(parts_ptr, part + i * R, D, is_part, D)
+    store_tile(dq_ptr, rows, D, is_there, dq, D)
+
+
+@triton.jit(do_not_specialize=["x0", "T", "room"])
+def nsa_chosen_gradient_kernel(
+    q_ptr, k_ptr, v_ptr, owner_ptr, entry_ptr, pieces_ptr, count_ptr, lse_ptr, delta_ptr, grad_ptr, parts_ptr, dk_ptr, dv_ptr, sums_ptr,
+    x0, T, room, scale, factor,
+    H: tl.constexpr, G: tl.constexpr, D: tl.constexpr, N: tl.constexpr, L: tl.constexpr, ROWS: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    """Parts of dq; dk and dv of one block after another where all of its queries are one piece of work, and where not, a sum for
+    `nsa_chosen_join_keys_kernel`.
     """
     R: tl.constexpr = H // G
-    x = tl.program_id(1)
-    b, g = (x // G).to(tl.int64), x % G
-    row = tl.arange(0, QB * RQ)
-    head = row % RQ
-    keys = (b * T * G + g) * D
-    query_ptr += x.to(tl.int64) * T * N
-    work_ptr += x.to(tl.int64) * 5 * room
-    for work in range(tl.program_id(0), tl.load(count_ptr + x), tl.num_programs(0)):
-        first, begin = tl.load(work_ptr + work), tl.load(work_ptr + room + work)
-        end, part = tl.load(work_ptr + 2 * room + work), tl.load(work_ptr + 3 * room + work)
+    for piece in range(tl.program_id(0), tl.load(count_ptr).to(tl.int32), tl.num_programs(0)):
+        x, b, g, first, begin, end = open_work(pieces_ptr, piece, x0, T, room, G)
         s = first + tl.arange(0, L)
-        k, v = load_tile(k_ptr + keys, s, G * D, s < T, D), load_tile(v_ptr + keys, s, G * D, s < T, D)
+        offset, of_block = ((b * T + first) * G + g) * D, tl.arange(0, L)
+        k = load_tile(k_ptr + offset, of_block, G * D, s < T, D)
+        v = load_tile(v_ptr + offset, of_block, G * D, s < T, D)
+        of_row, of_work = b * T * H + g * R, x * T * N
         dk, dv = tl.zeros([L, D], tl.float32), tl.zeros([L, D], tl.float32)
-        for start in range(begin, end, QB):
-            entry = start + row // RQ
-            is_there = (entry < end) & (head < R)
-            t = tl.load(query_ptr + entry, mask=is_there, other=0)
-            rows = (b * T + t) * H + g * R + head
-            q = load_tile(q_ptr, rows, D, is_there, D)
-            grad = load_tile(grad_ptr, rows, D, is_there, D)
-            of_query = (b * H + g * R + head) * T + t
-            lse = tl.load(lse_ptr + of_query, mask=is_there, other=float("inf"))
-            delta = tl.load(delta_ptr + of_query, mask=is_there, other=0.0)
+        for start in range(begin, end, ROWS // R):
+            is_there, t, part, row = open_tile(entry_ptr + of_work, start, end, T, N, H, R, ROWS)
+            q = load_tile(q_ptr + of_row * D, row, D, is_there, D)
+            grad = load_tile(grad_ptr + of_row * D, row, D, is_there, D)
+            lse = tl.load(lse_ptr + of_row + row, mask=is_there, other=float("inf"))
+            delta = tl.load(delta_ptr + of_row + row, mask=is_there, other=0.0)
             score = tl.dot(q, tl.trans(k), input_precision=PRECISION) * scale
             p = tl.where(s[None, :] <= t[:, None], tl.exp2(score - lse[:, None]), 0.0)
-            dv += tl.dot(tl.trans(p.to(grad.dtype)), grad, input_precision=PRECISION)
-            ds = p * (tl.dot(grad, tl.trans(v), input_precision=PRECISION) - delta[:, None])
-            dk += tl.dot(tl.trans(ds.to(q.dtype)), q, input_precision=PRECISION)
-        if part < 0:
-            store_block(dk_ptr + keys, dv_ptr + keys, owner_ptr + b * T, first, dk * factor, dv, T, G, D, L)
+            dv = tl.dot(tl.trans(p.to(grad.dtype)), grad, dv, input_precision=PRECISION)
+            ds = (p * (tl.dot(grad, tl.trans(v), input_precision=PRECISION) - delta[:, None])).to(q.dtype)
+            dk = tl.dot(tl.trans(ds), q, dk, input_precision=PRECISION)
+            dq = tl.dot(ds, k, input_precision=PRECISION) * factor
+            store_tile(parts_ptr + of_work * R * D, part, D, is_there, dq, D)
+        sums = tl.load(pieces_ptr + 4 * room + piece)
+        if sums < 0:
+            store_block(dk_ptr + offset, dv_ptr + offset, owner_ptr + b * T, first, dk * factor, dv, T, G, D, L)
         else:
-            rows = tl.arange(0, L)
-            into = parts_ptr + (x.to(tl.int64) * parts_room + part) * 2 * L * D
-            store_tile(into, rows, D, rows < L, dk * factor, D)
-            store_tile(into + L * D, rows, D, rows < L, dv, D)
+            into = sums_ptr + sums.to(tl.int64) * 2 * L * D
+            store_tile(into, of_block, D, of_block < L, dk * factor, D)
+            store_tile(into + L * D, of_block, D, of_block < L, dv, D)
 
 
 @triton.jit
 def store_block(dk_ptr, dv_ptr, owner_ptr, first, dk, dv, T, G: tl.constexpr, D: tl.constexpr, L: tl.constexpr):
     """A block at the end of its document is shorter: the keys after it belong to the next one, which another program writes."""
-    s = first + tl.arange(0, L)
+    of_block = tl.arange(0, L)
+    s = first + of_block
     mine = tl.load(owner_ptr + s, mask=s < T, other=-1) == first
-    store_tile(dk_ptr, s, G * D, mine, dk, D)
-    store_tile(dv_ptr, s, G * D, mine, dv, D)
+    store_tile(dk_ptr, of_block, G * D, mine, dk, D)
+    store_tile(dv_ptr, of_block, G * D, mine, dv, D)
 
 
-@triton.jit(do_not_specialize=["T", "room", "parts_room"])
-def nsa_chosen_sum_parts_kernel(
-    owner_ptr, work_ptr, count_ptr, parts_ptr, dk_ptr, dv_ptr, T, room, parts_room,
+@triton.jit(do_not_specialize=["x0", "T", "room"])
+def nsa_chosen_join_keys_kernel(
+    owner_ptr, pieces_ptr, count_ptr, sums_ptr, dk_ptr, dv_ptr, x0, T, room,
     G: tl.constexpr, D: tl.constexpr, L: tl.constexpr,
 ):  # fmt: skip
-    """dk and dv of the blocks that came in several parts, added in their order."""
-    x = tl.program_id(1)
-    b, g = (x // G).to(tl.int64), x % G
-    keys = (b * T * G + g) * D
-    work_ptr += x.to(tl.int64) * 5 * room
+    """dk and dv of the blocks that came in several pieces, added in their order."""
     rows = tl.arange(0, L)
-    for work in range(tl.program_id(0), tl.load(count_ptr + x), tl.num_programs(0)):
-        num_parts = tl.load(work_ptr + 4 * room + work)
-        if num_parts > 0:
-            first, part = tl.load(work_ptr + work), tl.load(work_ptr + 3 * room + work)
+    for piece in range(tl.program_id(0), tl.load(count_ptr).to(tl.int32), tl.num_programs(0)):
+        num_pieces = tl.load(pieces_ptr + 5 * room + piece)
+        if num_pieces > 0:
+            _, b, g, first, _, _ = open_work(pieces_ptr, piece, x0, T, room, G)
+            source = sums_ptr + tl.load(pieces_ptr + 4 * room + piece).to(tl.int64) * 2 * L * D
             dk, dv = tl.zeros([L, D], tl.float32), tl.zeros([L, D], tl.float32)
-            for i in range(num_parts):
-                source = parts_ptr + (x.to(tl.int64) * parts_room + part + i) * 2 * L * D
-                dk += load_tile(source, rows, D, rows < L, D)
-                dv += load_tile(source + L * D, rows, D, rows < L, D)
-            store_block(dk_ptr + keys, dv_ptr + keys, owner_ptr + b * T, first, dk, dv, T, G, D, L)
+            for i in range(num_pieces):
+                dk += load_tile(source + i * 2 * L * D, rows, D, rows < L, D)
+                dv += load_tile(source + i * 2 * L * D + L * D, rows, D, rows < L, D)
+            offset = ((b * T + first) * G + g) * D
+            store_block(dk_ptr + offset, dv_ptr + offset, owner_ptr + b * T, first, dk, dv, T, G, D, L)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
+from torch import Tensor
 
 PIECE = 1024
 """queries; block 0 is chosen by all of its document's, and one program alone would be waited for"""
@@ -15,40 +16,44 @@ PIECE = 1024
 
 @dataclass(frozen=True)
 class Work:
-    """The pieces of each row and group X. All int32."""
+    """The pieces of some rows and groups X."""
 
-    query: torch.Tensor
-    """(X, T · n): the queries of all blocks, one block after another, each block's in the order of the sequence"""
-    pieces: torch.Tensor
-    """(X, 5, room): the block's first key; from and to, in `query`; which part of its block's sum it gives, -1 where it is all of it; of
-    how many parts the block is, at its first one, 0 elsewhere"""
-    count: torch.Tensor
-    """(X): how many pieces there are"""
-    parts_room: int
-    """no row has more parts than this"""
+    entry: Tensor
+    """(X, T · n): the places t · n + i of all blocks in chosen_XTn, one block after another, each block's in the order of the sequence; in 64
+    bits where what is found at those places needs them"""
+    pieces: Tensor
+    """(6, room) int32: which of X; the block's first key; from and to, in `entry`; which sum over its block's queries it gives, -1 where it
+    is all of it; of how many pieces the block is, at its first one, 0 elsewhere"""
+    upto: Tensor
+    """(X · (T + 1)) int64: its last number's lower half tells how many pieces there are"""
+    programs: int
+    """as many as there are pieces, where documents are long; each program takes more where there are more"""
+    sums_room: int
+    """there are no more sums than this"""
 
 
-def plan_work(chosen: torch.Tensor, piece: int = PIECE) -> Work:
-    """From the first keys of each query's blocks (B, T, G, n), -1 for none."""
-    B, T, G, n = chosen.shape
-    entries = T * n
-    first = chosen.permute(0, 2, 1, 3).reshape(B * G, entries)
-    # Stable, so that each block's queries stay in their order; what was not chosen comes last, and is in no block.
-    first, order = torch.where(first < 0, T, first).sort(dim=1, stable=True)
-    edges = torch.arange(T + 1, dtype=first.dtype, device=first.device).expand(B * G, -1).contiguous()
-    edges = torch.searchsorted(first, edges)
-    pieces_of = (edges.diff(dim=1) + piece - 1).div(piece, rounding_mode="floor")
-    upto = pieces_of.cumsum(1)
-    parts_room = 2 * -(-entries // piece)
-    room = T + -(-entries // piece)
-    work = torch.arange(room, device=first.device).expand(B * G, -1).contiguous()
-    block = torch.searchsorted(upto, work, right=True).clamp_(max=T - 1)
-    of_block = pieces_of.gather(1, block)
-    index = work - (upto.gather(1, block) - of_block)
-    begin = edges.gather(1, block) + index * piece
-    end = torch.minimum(begin + piece, edges.gather(1, block + 1))
-    in_parts = (of_block > 1) & (work < upto[:, -1:])
-    part = torch.where(in_parts, in_parts.cumsum(1) - 1, -1)
-    num_parts = torch.where(in_parts & (index == 0), of_block, 0)
-    pieces = torch.stack([block, begin, end, part, num_parts], 1).int().contiguous()
-    return Work((order // n).int(), pieces, upto[:, -1].int().contiguous(), parts_room)
+def plan_work(chosen: Tensor, block: int, width: int, piece: int = PIECE) -> Work:
+    """From the first keys of each query's blocks (X, T, n), -1 for none. `width`: numbers that are found at each place."""
+    from paceline.recipes.nsa.work_kernels import nsa_chosen_count_kernel, nsa_chosen_cut_kernel
+
+    X, T, n = chosen.shape
+    entries, device = T * n, chosen.device
+    # One number for row, group and block, so that one sort does for all. Stable: each block's queries stay in their order. What was not
+    # chosen comes last, as if it were one more block.
+    base = torch.arange(X, dtype=torch.int32, device=device)[:, None] * (T + 1)
+    key, order = (torch.where(chosen < 0, T, chosen).view(X, entries) + base).view(-1).sort(stable=True)
+    dtype = torch.int64 if entries * width >= 2**31 else torch.int32
+    entry = torch.empty((X, entries), dtype=dtype, device=device)
+    torch.sub(order.view(X, entries), torch.arange(X, device=device)[:, None] * entries, out=entry)
+    blocks = torch.arange(X * (T + 1) + 1, dtype=torch.int32, device=device)
+    edges = torch.searchsorted(key, blocks, out_int32=True)
+    count = torch.empty(X * (T + 1), dtype=torch.int64, device=device)
+    grid = (-(-len(count) // 256),)
+    nsa_chosen_count_kernel[grid](edges, count, len(count), T, PIECE=piece, SIZE=256, num_warps=2)
+    upto = count.cumsum(0)
+    most = X * -(-entries // piece)
+    pieces = torch.empty((6, X * T + most), dtype=torch.int32, device=device)
+    nsa_chosen_cut_kernel[grid](
+        edges, upto, pieces, len(count), T, n, pieces.shape[1], PIECE=piece, SIZE=256, num_warps=2
+    )
+    return Work(entry, pieces, upto, X * -(-T // block) + most, 2 * most)

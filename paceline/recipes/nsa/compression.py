@@ -30,9 +30,15 @@ class Compression(nn.Module):
 
     def forward(self, blocks_BNGlD: Tensor) -> Tensor:
         """(B, N, G, D)."""
-        placed = (blocks_BNGlD + self.place_embedding).flatten(-2)
-        learned: Tensor = self.contract(F.silu(self.expand(placed)))
-        return blocks_BNGlD.mean(-2).to(learned.dtype) + learned
+        return self.join(blocks_BNGlD.flatten(-2), blocks_BNGlD.mean(-2))
+
+    def join(self, flat_BNGf: Tensor, mean_BNGD: Tensor) -> Tensor:
+        """The same from a block's tokens side by side, f = l · D, and their mean."""
+        # expand(x + e) = expand(x) + W e: so nothing has to be added to every block, and x stays as exact as it came.
+        with torch.autocast(flat_BNGf.device.type, enabled=False):
+            shift = F.linear(self.place_embedding.flatten(), self.expand.weight, self.expand.bias)
+        learned: Tensor = self.contract(F.silu(F.linear(flat_BNGf, self.expand.weight, shift)))
+        return mean_BNGD.to(learned.dtype) + learned
 
 
 def cut_blocks(states_BTGD: Tensor, frame: Frame, block: int) -> Tensor:

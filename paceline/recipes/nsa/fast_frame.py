@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from paceline.recipes.nsa.pattern import Frame, Pattern
 from paceline.recipes.nsa.range_attention import Stretch, build_stretch
@@ -24,12 +25,10 @@ class FastFrame(Frame):
     """the tokens in its window"""
     owner_BT: Tensor
     """the first token of the selection block that a token lies in"""
-    block_low_BT: Tensor
-    """selection blocks counted through the row: the first of the query's document"""
-    block_high_BT: Tensor
-    """and the one after the query's own"""
-    block_slot_BT: Tensor
-    """of the row's blocks, as many as there are: the slot that begins where the block does, whether it is one or not"""
+    position_BT: Tensor
+    """in the document"""
+    after_BT: Tensor
+    """the token after the document"""
     cover_BTc: Tensor
     """the compressed blocks that a token lies in, as indices into (slots × tokens of a block); -1 for none"""
 
@@ -40,13 +39,9 @@ def lay_out(frame: Frame, pattern: Pattern) -> FastFrame:
     index_T = torch.arange(length, device=frame.positions_BT.device)
     starts, positions = frame.starts_BT, frame.positions_BT
     seen = _narrow(index_T + 1).expand_as(starts).contiguous()
-    begins = (positions % pattern.selection_block == 0).long()
-    high = begins.cumsum(1)
-    low = high.gather(1, starts) - 1
-    # Block x of the row begins at the first token at which x + 1 of them have begun.
-    block_T = torch.arange(1, length + 1, device=index_T.device).expand_as(high).contiguous()
-    block_start = torch.searchsorted(high, block_T).clamp_(max=length - 1)
-    slot = frame.first_BT.gather(1, block_start) + positions.gather(1, block_start) // pattern.stride
+    # The token after a document is the next at which one begins.
+    begins = torch.where(positions == 0, index_T, length)
+    after = F.pad(begins, (0, 1), value=length)[:, 1:].flip(1).cummin(1).values.flip(1)
     return FastFrame(
         positions,
         starts,
@@ -58,9 +53,8 @@ def lay_out(frame: Frame, pattern: Pattern) -> FastFrame:
         build_stretch(_narrow(frame.first_BT), _narrow(frame.seen_BT), num_slots),
         build_stretch(_narrow(torch.maximum(starts, index_T - pattern.window + 1)), seen, length),
         _narrow(index_T - positions % pattern.selection_block),
-        _narrow(low),
-        _narrow(high),
-        _narrow(slot),
+        _narrow(positions),
+        _narrow(after),
         _find_cover(frame, pattern),
     )
 

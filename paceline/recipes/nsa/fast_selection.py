@@ -1,5 +1,5 @@
 """Which selection blocks a query looks at, on the GPU: scores by a kernel for some thousands of queries at a time, so that memory stays
-linear in length, and the highest of them by one sort of whole numbers that has no ties.
+linear in length, and the highest of them by another.
 
 blocks_BTGn = select(query_BTHD, keys_BNGD, logsum_BHT, frame, pattern)    # as selection.py chooses them
 """
@@ -14,36 +14,38 @@ from torch import Tensor
 from paceline.recipes.nsa.fast_frame import FastFrame, fast
 from paceline.recipes.nsa.pattern import Frame, Pattern
 from paceline.recipes.nsa.range_attention import LOG2_E, precision_of
-from paceline.recipes.nsa.selection import choose_blocks
 
-_MOST_SCORES = 2**23
-"""of a chunk: 32 MiB, and a few times that while they are sorted"""
+_MOST_SCORES = 2**24
+"""of a chunk: 64 MiB, twice"""
+_SLOTS = 512
+"""that one program scores; so several programs share a tile of queries"""
+_AT_ONCE = 1024
+"""scores that a warp keeps in registers to find the highest of"""
+TILES = {
+    64: {"BM": 64, "BN": 64, "num_warps": 4, "num_stages": 3},
+    128: {"BM": 64, "BN": 128, "num_warps": 4, "num_stages": 3},
+}
+"""the fastest of those tried on an H200, by the width of a head"""
 
 
 def select(query_BTHD: Tensor, keys_BNGD: Tensor, logsum_BHT: Tensor, frame: Frame, pattern: Pattern) -> Tensor:
     """(B, T, G, n): numbers of the blocks in the query's document, rising; -1 behind them where there are fewer."""
     rows, length = query_BTHD.shape[:2]
-    num_selection = pattern.num_selection(length)
-    at_once = max(64, _MOST_SCORES // (rows * keys_BNGD.shape[2] * num_selection))
+    groups = keys_BNGD.shape[2]
+    at_once = max(64, _MOST_SCORES // (rows * groups * pattern.num_selection(length)))
     query, keys = query_BTHD.contiguous(), keys_BNGD.contiguous()
-    return torch.cat(
-        [
-            choose_blocks(
-                _score(query, keys, logsum_BHT, fast(frame), pattern, begin, min(at_once, length - begin)),
-                frame.positions_BT[:, begin : begin + at_once],
-                pattern,
-                find_highest,
-            )
-            for begin in range(0, length, at_once)
-        ],
-        dim=1,
-    )
+    blocks = torch.empty((rows, length, groups, pattern.selected), dtype=torch.int64, device=query.device)
+    for begin in range(0, length, at_once):
+        count = min(at_once, length - begin)
+        scores = _score(query, keys, logsum_BHT, fast(frame), pattern, begin, count)
+        _choose(scores, blocks, fast(frame), pattern, begin)
+    return blocks
 
 
 def _score(
     query: Tensor, keys: Tensor, logsum: Tensor, frame: FastFrame, pattern: Pattern, begin: int, count: int
 ) -> Tensor:
-    """(B, G, Q, J): the score of each block; what lies after a query is left at 0, and nobody chooses it.
+    """(a, B, G, Q, J): what a block's score is summed up from; what lies after a query is anything.
 
     J: as many as the last of these queries can have before it, in a document that fills the row; so early queries cost less.
     """
@@ -52,26 +54,29 @@ def _score(
     rows, length, heads, width = query.shape
     num_slots, groups = keys.shape[1:3]
     num_selection = pattern.num_selection(begin + count)
-    scores = query.new_zeros((rows, groups, count, num_selection), dtype=torch.float32)
-    is_wide = query.dtype == torch.float32
-    tile = 32 if is_wide else 64
-    nsa_score_kernel[(-(-count // tile), rows * groups)](
-        query, keys, logsum, frame.compressed.low, frame.compressed.high, frame.block_low_BT, frame.block_high_BT,
-        frame.block_slot_BT, scores, begin, length, num_slots, count, num_selection, LOG2_E / math.sqrt(width),
-        H=heads, G=groups, D=width, PER_BLOCK=pattern.block // pattern.stride,
-        PER_SELECTION=pattern.selection_block // pattern.stride, BM=tile, BJ=32, PRECISION=precision_of(query.dtype),
-        num_warps=4,
+    per_block, per_selection = pattern.block // pattern.stride, pattern.selection_block // pattern.stride
+    reach = 1 + -(-(per_block - 1) // per_selection)
+    scores = query.new_empty((reach, rows, groups, count, num_selection), dtype=torch.float32)
+    tile = {"BM": 32, "BN": 32, "num_warps": 4} if query.dtype == torch.float32 else TILES[width]
+    tile = {**tile, "BN": max(tile["BN"], per_selection)}
+    nsa_score_kernel[(-(-count // tile["BM"]), -(-num_selection * per_selection // _SLOTS), rows * groups)](
+        query, keys, logsum, frame.compressed.low, frame.compressed.high, frame.position_BT, frame.after_BT, scores,
+        begin, length, num_slots, count, num_selection, LOG2_E / math.sqrt(width),
+        H=heads, G=groups, D=width, SELECTION=pattern.selection_block, PER_BLOCK=per_block, PER_SELECTION=per_selection,
+        REACH=reach, SLOTS=_SLOTS, PRECISION=precision_of(query.dtype), **tile,
     )  # fmt: skip
     return scores
 
 
-def find_highest(ranked: Tensor, count: int) -> Tensor:
-    """As selection.py finds them: every score as one whole number, so that no two are equal and none has to be sorted.
+def _choose(scores: Tensor, blocks: Tensor, frame: FastFrame, pattern: Pattern, begin: int) -> None:
+    """Of the queries from `begin` on, into their place in blocks_BTGn."""
+    from paceline.recipes.nsa.score_kernels import nsa_score_highest_kernel
 
-    A score is not negative, so that its bits, read as a whole number, have its order, and -inf lies below all; below the bits comes the
-    block's number, backwards.
-    """
-    num_selection = ranked.shape[-1]
-    number_J = torch.arange(num_selection, device=ranked.device)
-    whole = (ranked.view(torch.int32).long() << 32) | (num_selection - number_J)
-    return whole.topk(count, dim=-1, sorted=False).indices
+    reach, rows, groups, count, num_selection = scores.shape
+    padded = max(64, 1 << (num_selection - 1).bit_length())
+    queries = max(1, _AT_ONCE // padded)
+    nsa_score_highest_kernel[(-(-count // queries), rows * groups)](
+        scores, frame.position_BT, blocks, begin, blocks.shape[1], count, num_selection,
+        G=groups, N=pattern.selected, SELECTION=pattern.selection_block, INITIAL=pattern.initial, LOCAL=pattern.local,
+        REACH=reach, BQ=queries, JP=padded, NP=1 << (pattern.selected - 1).bit_length(), num_warps=1,
+    )  # fmt: skip

@@ -14,7 +14,11 @@ import torch
 
 LOG2_E = math.log2(math.e)
 _ENOUGH_PROGRAMS = 512
-"""tiles of keys that keep a GPU busy; where there are fewer, as of compressed keys, each head of a group gets its own program"""
+"""tiles of keys that keep a GPU busy"""
+_MANY_PROGRAMS = 1024
+_MOST_SPANS = 8
+_PRODUCTS = 64
+"""rows of one program that sums products"""
 
 
 @dataclass(frozen=True)
@@ -58,7 +62,7 @@ class _Range(torch.autograd.Function):
         S, G = k.shape[1:3]
         out = torch.empty_like(q)
         lse = q.new_empty((B, H, T), dtype=torch.float32)
-        tile = _tile(D, q.dtype)
+        tile = _tile("forward", D, q.dtype)
         nsa_range_forward_kernel[(-(-T // tile["BM"]), B * H)](
             q, k, v, stretch.low, stretch.high, out, lse, T, S, LOG2_E / math.sqrt(D), H=H, G=G, D=D, **tile
         )  # fmt: skip
@@ -76,28 +80,44 @@ class _Range(torch.autograd.Function):
         grad = grad.contiguous()
         B, T, H, D = q.shape
         S, G = k.shape[1:3]
-        delta = sum_products(out, grad)
+        delta = sum_products(out, grad, by_heads=True)
         dq = torch.empty_like(q)
-        tile = _tile(D, q.dtype)
+        tile = _tile("query_gradient", D, q.dtype)
         factor = 1 / math.sqrt(D)
         nsa_range_query_gradient_kernel[(-(-T // tile["BM"]), B * H)](
             q, k, v, stretch.low, stretch.high, lse, delta, grad, dq, T, S, factor * LOG2_E, factor, H=H, G=G, D=D, **tile
         )  # fmt: skip
+        tile = _tile("key_gradient", D, q.dtype)
         programs = -(-S // tile["BN"]) * B * G
-        shares = H // G if programs < _ENOUGH_PROGRAMS else 1
-        # What several shares of the heads add is kept apart, and summed in their order.
-        dk, dv = (x.new_empty((shares, *x.shape), dtype=torch.float32 if shares > 1 else x.dtype) for x in (k, v))
-        nsa_range_key_gradient_kernel[(-(-S // tile["BN"]), B * G, shares)](
+        shares, spans = _share_out(programs, H // G)
+        # What several shares of the heads and spans of queries add is kept apart, and summed in their order.
+        count = shares * spans
+        dk, dv = (x.new_empty((count, *x.shape), dtype=torch.float32 if count > 1 else x.dtype) for x in (k, v))
+        nsa_range_key_gradient_kernel[(-(-S // tile["BN"]), B * G, count)](
             q, k, v, stretch.low, stretch.high, stretch.since, stretch.until, lse, delta, grad, dk, dv, T, S,
-            factor * LOG2_E, factor, H=H, G=G, D=D, SHARE=H // G // shares, **tile,
+            factor * LOG2_E, factor, H=H, G=G, D=D, SHARE=H // G // shares, SPANS=spans, **tile,
         )  # fmt: skip
-        return dq, *(x[0] if shares == 1 else x.sum(0).to(q.dtype) for x in (dk, dv)), None
+        return dq, *(x[0] if count == 1 else x.sum(0).to(q.dtype) for x in (dk, dv)), None
 
 
-def sum_products(out: torch.Tensor, grad: torch.Tensor) -> torch.Tensor:
-    """Σ out · grad over the width, (B, H, T) in fp32: what softmax takes off every score's gradient."""
-    # No product of matrices: inside autocast that would be one of bf16.
-    return (out.float() * grad.float()).sum(-1).transpose(1, 2).contiguous()
+def sum_products(out: torch.Tensor, grad: torch.Tensor, by_heads: bool) -> torch.Tensor:
+    """Σ out · grad over the width, (B, T, H) or, by heads, (B, H, T), in fp32: what softmax takes off every score's gradient."""
+    from paceline.recipes.nsa.tile_kernels import nsa_products_kernel
+
+    B, T, H, D = out.shape
+    total = out.new_empty((B, H, T) if by_heads else (B, T, H), dtype=torch.float32)
+    nsa_products_kernel[(-(-T * H // _PRODUCTS), B)](
+        out, grad, total, T, H=H, D=D, BY_HEADS=by_heads, ROWS=_PRODUCTS
+    )  # fmt: skip
+    return total
+
+
+def _share_out(programs: int, heads: int) -> tuple[int, int]:
+    """Where there are too few tiles of keys, as of compressed ones, each head of a group gets its own program, and each of some spans of
+    the queries: in how many shares the heads, and how many spans."""
+    if programs >= _ENOUGH_PROGRAMS:
+        return 1, 1
+    return heads, min(_MOST_SPANS, -(-_MANY_PROGRAMS // (programs * heads)))
 
 
 def precision_of(dtype: torch.dtype) -> str:
@@ -105,8 +125,18 @@ def precision_of(dtype: torch.dtype) -> str:
     return "ieee" if dtype == torch.float32 else "tf32"
 
 
-def _tile(width: int, dtype: torch.dtype) -> dict[str, Any]:
+TILES = {
+    ("forward", 64): {"BM": 64, "BN": 64, "num_warps": 4, "num_stages": 3},
+    ("query_gradient", 64): {"BM": 64, "BN": 64, "num_warps": 4, "num_stages": 2},
+    ("key_gradient", 64): {"BM": 64, "BN": 64, "num_warps": 4, "num_stages": 3},
+    ("forward", 128): {"BM": 64, "BN": 64, "num_warps": 4, "num_stages": 2},
+    ("query_gradient", 128): {"BM": 64, "BN": 64, "num_warps": 4, "num_stages": 2},
+    ("key_gradient", 128): {"BM": 64, "BN": 64, "num_warps": 4, "num_stages": 2},
+}
+"""the fastest of those tried on an H200, by kernel and width of a head"""
+
+
+def _tile(kernel: str, width: int, dtype: torch.dtype) -> dict[str, Any]:
     if dtype == torch.float32:
         return {"BM": 32, "BN": 32, "PRECISION": precision_of(dtype), "num_warps": 4, "num_stages": 1}
-    rows = 128 if width <= 64 else 64
-    return {"BM": rows, "BN": 64, "PRECISION": precision_of(dtype), "num_warps": 4, "num_stages": 2}
+    return {**TILES[kernel, width], "PRECISION": precision_of(dtype)}

@@ -26,23 +26,54 @@ def load_ends(low_ptr, high_ptr, t, T):
 
 @triton.jit
 def open_tile(
-    q_ptr, low_ptr, high_ptr, T, S, H: tl.constexpr, G: tl.constexpr, D: tl.constexpr, BM: tl.constexpr
+    q_ptr, low_ptr, high_ptr, T, S, H: tl.constexpr, G: tl.constexpr, D: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr
 ):  # fmt: skip
-    """Of this program's tile of queries of one head: t, the queries, what they see, where the head begins in q_BTHD, the places in lse_BHT,
-    where the group begins in k_BSGD, and the stretch of keys that any of them sees.
+    """Of this program's tile of queries of one head: t, the queries, what they see, where the tile begins in q_BTHD, the places in lse_BHT,
+    where the group begins in k_BSGD, and the stretch of keys that any of them sees, with the tiles in it that all of them see whole.
     """
     # The last tiles see the most: they begin first.
     first = (tl.num_programs(0) - 1 - tl.program_id(0)) * BM
+    last = tl.minimum(first + BM, T) - 1
     b, h = tl.program_id(1) // H, tl.program_id(1) % H
     g = h // (H // G)
     t = first + tl.arange(0, BM)
     low, high = load_ends(low_ptr + b * T, high_ptr + b * T, t, T)
-    offset = (b.to(tl.int64) * T * H + h) * D
-    q = load_tile(q_ptr + offset, t, H * D, t < T, D)
+    offset = ((b.to(tl.int64) * T + first) * H + h) * D
+    q = load_tile(q_ptr + offset, tl.arange(0, BM), H * D, t < T, D)
     keys = (b.to(tl.int64) * S * G + g) * D
-    begin = tl.load(low_ptr + b * T + first)
-    end = tl.load(high_ptr + b * T + tl.minimum(first + BM, T) - 1)
-    return t, q, low, high, offset, (b * H + h) * T + t, keys, begin, end
+    begin, end = tl.load(low_ptr + b * T + first), tl.load(high_ptr + b * T + last)
+    whole, rest = find_whole(begin, end, tl.load(low_ptr + b * T + last), tl.load(high_ptr + b * T + first), BN)
+    return t, q, low, high, offset, (b * H + h) * T + t, keys, begin, whole, rest, end
+
+
+@triton.jit
+def find_whole(begin, end, low, high, SIZE: tl.constexpr):
+    """Of tiles of SIZE from `begin` on: where those begin that lie wholly from `low` up to `high`, and where they end."""
+    whole = tl.minimum(begin + (low - begin + SIZE - 1) // SIZE * SIZE, end)
+    return whole, whole + tl.maximum(high - whole, 0) // SIZE * SIZE
+
+
+@triton.jit
+def read_tile(
+    q, k_ptr, v_ptr, start, low, high, most, total, out, S, scale,
+    STRIDE: tl.constexpr, D: tl.constexpr, BN: tl.constexpr, IS_WHOLE: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    """The running softmax, one tile of keys further."""
+    s = start + tl.arange(0, BN)
+    is_key = (s >= 0) if IS_WHOLE else (s < S)
+    offset = tl.cast(start, tl.int64) * STRIDE
+    k = load_tile(k_ptr + offset, tl.arange(0, BN), STRIDE, is_key, D)
+    score = tl.dot(q, tl.trans(k), input_precision=PRECISION)
+    if not IS_WHOLE:
+        score = tl.where((s[None, :] >= low[:, None]) & (s[None, :] < high[:, None]), score, float("-inf"))
+    larger = tl.maximum(most, tl.max(score, 1) * scale)
+    # A row that has seen nothing yet: -inf less -inf is not a number.
+    base = larger if IS_WHOLE else tl.where(larger == float("-inf"), 0.0, larger)
+    p = tl.exp2(score * scale - base[:, None])
+    shrink = tl.exp2(most - base)
+    v = load_tile(v_ptr + offset, tl.arange(0, BN), STRIDE, is_key, D)
+    out = tl.dot(p.to(v.dtype), v, out * shrink[:, None], input_precision=PRECISION)
+    return larger, total * shrink + tl.sum(p, 1), out
 
 
 @triton.jit(do_not_specialize=["T", "S"])
@@ -51,38 +82,48 @@ def nsa_range_forward_kernel(
     H: tl.constexpr, G: tl.constexpr, D: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """out and lse of one tile of queries of one head, by the running softmax."""
-    t, q, low, high, offset, of_query, keys, begin, end = open_tile(q_ptr, low_ptr, high_ptr, T, S, H, G, D, BM)
+    t, q, low, high, offset, of_query, keys, begin, whole, rest, end = open_tile(
+        q_ptr, low_ptr, high_ptr, T, S, H, G, D, BM, BN
+    )
     k_ptr += keys
     v_ptr += keys
     most = tl.full([BM], float("-inf"), tl.float32)
     total = tl.zeros([BM], tl.float32)
     out = tl.zeros([BM, D], tl.float32)
-    for start in range(begin, end, BN):
-        s = start + tl.arange(0, BN)
-        score = tl.dot(q, tl.trans(load_tile(k_ptr, s, G * D, s < S, D)), input_precision=PRECISION) * scale
-        score = tl.where((s[None, :] >= low[:, None]) & (s[None, :] < high[:, None]), score, float("-inf"))
-        larger = tl.maximum(most, tl.max(score, 1))
-        # A row that has seen nothing yet: -inf less -inf is not a number.
-        base = tl.where(larger == float("-inf"), 0.0, larger)
-        p = tl.exp2(score - base[:, None])
-        shrink = tl.exp2(most - base)
-        total = total * shrink + tl.sum(p, 1)
-        v = load_tile(v_ptr, s, G * D, s < S, D)
-        out = out * shrink[:, None] + tl.dot(p.to(v.dtype), v, input_precision=PRECISION)
-        most = larger
+    for start in range(begin, whole, BN):
+        most, total, out = read_tile(
+            q, k_ptr, v_ptr, start, low, high, most, total, out, S, scale, G * D, D, BN, False, PRECISION
+        )
+    for start in range(whole, rest, BN):
+        most, total, out = read_tile(
+            q, k_ptr, v_ptr, start, low, high, most, total, out, S, scale, G * D, D, BN, True, PRECISION
+        )
+    for start in range(rest, end, BN):
+        most, total, out = read_tile(
+            q, k_ptr, v_ptr, start, low, high, most, total, out, S, scale, G * D, D, BN, False, PRECISION
+        )
     sees = total > 0
     out = out / tl.where(sees, total, 1.0)[:, None]
-    store_tile(out_ptr + offset, t, H * D, t < T, out, D)
+    store_tile(out_ptr + offset, tl.arange(0, BM), H * D, t < T, out, D)
     lse = tl.where(sees, most + tl.log2(tl.where(sees, total, 1.0)), float("inf"))
     tl.store(lse_ptr + of_query, lse, mask=t < T)
 
 
 @triton.jit
-def probabilities(q, k, s, low, high, lse, scale, PRECISION: tl.constexpr):
-    """What the forward's softmax gave, once more."""
-    score = tl.dot(q, tl.trans(k), input_precision=PRECISION) * scale
-    sees = (s[None, :] >= low[:, None]) & (s[None, :] < high[:, None])
-    return tl.where(sees, tl.exp2(score - lse[:, None]), 0.0)
+def add_query_gradient(
+    dq, q, k_ptr, v_ptr, grad, start, low, high, lse, delta, S, scale,
+    STRIDE: tl.constexpr, D: tl.constexpr, BN: tl.constexpr, IS_WHOLE: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    """dq, with one tile of keys more."""
+    s = start + tl.arange(0, BN)
+    is_key = (s >= 0) if IS_WHOLE else (s < S)
+    offset, row = tl.cast(start, tl.int64) * STRIDE, tl.arange(0, BN)
+    k, v = load_tile(k_ptr + offset, row, STRIDE, is_key, D), load_tile(v_ptr + offset, row, STRIDE, is_key, D)
+    p = tl.exp2(tl.dot(q, tl.trans(k), input_precision=PRECISION) * scale - lse[:, None])
+    if not IS_WHOLE:
+        p = tl.where((s[None, :] >= low[:, None]) & (s[None, :] < high[:, None]), p, 0.0)
+    ds = p * (tl.dot(grad, tl.trans(v), input_precision=PRECISION) - delta[:, None])
+    return tl.dot(ds.to(k.dtype), k, dq, input_precision=PRECISION)
 
 
 @triton.jit(do_not_specialize=["T", "S"])
@@ -91,53 +132,99 @@ def nsa_range_query_gradient_kernel(
     H: tl.constexpr, G: tl.constexpr, D: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """dq of one tile of queries of one head."""
-    t, q, low, high, offset, of_query, keys, begin, end = open_tile(q_ptr, low_ptr, high_ptr, T, S, H, G, D, BM)
+    t, q, low, high, offset, of_query, keys, begin, whole, rest, end = open_tile(
+        q_ptr, low_ptr, high_ptr, T, S, H, G, D, BM, BN
+    )
     k_ptr += keys
     v_ptr += keys
-    grad = load_tile(grad_ptr + offset, t, H * D, t < T, D)
+    grad = load_tile(grad_ptr + offset, tl.arange(0, BM), H * D, t < T, D)
     lse = tl.load(lse_ptr + of_query, mask=t < T, other=float("inf"))
     delta = tl.load(delta_ptr + of_query, mask=t < T, other=0.0)
     dq = tl.zeros([BM, D], tl.float32)
-    for start in range(begin, end, BN):
-        s = start + tl.arange(0, BN)
-        k, v = load_tile(k_ptr, s, G * D, s < S, D), load_tile(v_ptr, s, G * D, s < S, D)
-        p = probabilities(q, k, s, low, high, lse, scale, PRECISION)
-        ds = p * (tl.dot(grad, tl.trans(v), input_precision=PRECISION) - delta[:, None])
-        dq += tl.dot(ds.to(k.dtype), k, input_precision=PRECISION)
-    store_tile(dq_ptr + offset, t, H * D, t < T, dq * factor, D)
+    for start in range(begin, whole, BN):
+        dq = add_query_gradient(
+            dq, q, k_ptr, v_ptr, grad, start, low, high, lse, delta, S, scale, G * D, D, BN, False, PRECISION
+        )
+    for start in range(whole, rest, BN):
+        dq = add_query_gradient(
+            dq, q, k_ptr, v_ptr, grad, start, low, high, lse, delta, S, scale, G * D, D, BN, True, PRECISION
+        )
+    for start in range(rest, end, BN):
+        dq = add_query_gradient(
+            dq, q, k_ptr, v_ptr, grad, start, low, high, lse, delta, S, scale, G * D, D, BN, False, PRECISION
+        )
+    store_tile(dq_ptr + offset, tl.arange(0, BM), H * D, t < T, dq * factor, D)
+
+
+@triton.jit
+def add_key_gradients(
+    dk, dv, q_ptr, k, v, grad_ptr, low_ptr, high_ptr, lse_ptr, delta_ptr, s, start, T, scale,
+    H: tl.constexpr, D: tl.constexpr, BM: tl.constexpr, IS_WHOLE: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    """dk and dv, with one tile of queries more."""
+    t = start + tl.arange(0, BM)
+    is_query = (t >= 0) if IS_WHOLE else (t < T)
+    if not IS_WHOLE:
+        low, high = load_ends(low_ptr, high_ptr, t, T)
+    offset, row = tl.cast(start, tl.int64) * H * D, tl.arange(0, BM)
+    q, grad = load_tile(q_ptr + offset, row, H * D, is_query, D), load_tile(grad_ptr + offset, row, H * D, is_query, D)
+    lse = tl.load(lse_ptr + t, mask=is_query, other=float("inf"))
+    delta = tl.load(delta_ptr + t, mask=is_query, other=0.0)
+    p = tl.exp2(tl.dot(q, tl.trans(k), input_precision=PRECISION) * scale - lse[:, None])
+    if not IS_WHOLE:
+        p = tl.where((s[None, :] >= low[:, None]) & (s[None, :] < high[:, None]), p, 0.0)
+    dv = tl.dot(tl.trans(p.to(grad.dtype)), grad, dv, input_precision=PRECISION)
+    ds = p * (tl.dot(grad, tl.trans(v), input_precision=PRECISION) - delta[:, None])
+    return tl.dot(tl.trans(ds.to(q.dtype)), q, dk, input_precision=PRECISION), dv
 
 
 @triton.jit(do_not_specialize=["T", "S"])
 def nsa_range_key_gradient_kernel(
     q_ptr, k_ptr, v_ptr, low_ptr, high_ptr, since_ptr, until_ptr, lse_ptr, delta_ptr, grad_ptr, dk_ptr, dv_ptr, T, S, scale, factor,
-    H: tl.constexpr, G: tl.constexpr, D: tl.constexpr, SHARE: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, PRECISION: tl.constexpr,
+    H: tl.constexpr, G: tl.constexpr, D: tl.constexpr, SHARE: tl.constexpr, SPANS: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """dk and dv of one tile of keys of one group: SHARE of its heads, one after another, and the queries since[s] to until[s].
+    """dk and dv of one tile of keys of one group: SHARE of its heads, one after another, and one of the spans of queries since[s] to until[s].
 
-    dk and dv are (H / G / SHARE, B, S, G, D): what each share of the heads adds.
+    dk and dv are (H / G / SHARE · SPANS, B, S, G, D): what each share of the heads and each span adds.
     """
     first = tl.program_id(0) * BN
+    last = tl.minimum(first + BN, S) - 1
     b, g = tl.program_id(1) // G, tl.program_id(1) % G
-    share = tl.program_id(2)
+    share = tl.program_id(2) // SPANS
     s = first + tl.arange(0, BN)
-    offset = (b.to(tl.int64) * S * G + g) * D
-    k, v = load_tile(k_ptr + offset, s, G * D, s < S, D), load_tile(v_ptr + offset, s, G * D, s < S, D)
+    offset, row = ((b.to(tl.int64) * S + first) * G + g) * D, tl.arange(0, BN)
+    k, v = load_tile(k_ptr + offset, row, G * D, s < S, D), load_tile(v_ptr + offset, row, G * D, s < S, D)
     dk, dv = tl.zeros([BN, D], tl.float32), tl.zeros([BN, D], tl.float32)
-    begin = tl.load(since_ptr + b * S + first)
-    end = tl.load(until_ptr + b * S + tl.minimum(first + BN, S) - 1)
+    since_ptr += b * S
+    until_ptr += b * S
+    low_ptr += b * T
+    high_ptr += b * T
+    begin, end = tl.load(since_ptr + first), tl.load(until_ptr + last)
+    whole, rest = find_whole(begin, end, tl.load(since_ptr + last), tl.load(until_ptr + first), BM)
+    # Its span of the queries: so many tiles from the first on, the last span the rest.
+    size = tl.cdiv(tl.cdiv(end - begin, BM), SPANS) * BM
+    begin = tl.minimum(begin + tl.program_id(2) % SPANS * size, end)
+    end = tl.minimum(begin + size, end)
+    whole = tl.minimum(tl.maximum(whole, begin), end)
+    rest = tl.minimum(tl.maximum(rest, begin), end)
     for h in range(g * (H // G) + share * SHARE, g * (H // G) + (share + 1) * SHARE):
-        rows = (b.to(tl.int64) * T * H + h) * D
-        for start in range(begin, end, BM):
-            t = start + tl.arange(0, BM)
-            low, high = load_ends(low_ptr + b * T, high_ptr + b * T, t, T)
-            q = load_tile(q_ptr + rows, t, H * D, t < T, D)
-            grad = load_tile(grad_ptr + rows, t, H * D, t < T, D)
-            lse = tl.load(lse_ptr + (b * H + h) * T + t, mask=t < T, other=float("inf"))
-            delta = tl.load(delta_ptr + (b * H + h) * T + t, mask=t < T, other=0.0)
-            p = probabilities(q, k, s, low, high, lse, scale, PRECISION)
-            dv += tl.dot(tl.trans(p.to(grad.dtype)), grad, input_precision=PRECISION)
-            ds = p * (tl.dot(grad, tl.trans(v), input_precision=PRECISION) - delta[:, None])
-            dk += tl.dot(tl.trans(ds.to(q.dtype)), q, input_precision=PRECISION)
-    offset += share * (tl.num_programs(1) // G).to(tl.int64) * S * G * D
-    store_tile(dk_ptr + offset, s, G * D, s < S, dk * factor, D)
-    store_tile(dv_ptr + offset, s, G * D, s < S, dv, D)
+        rows = b.to(tl.int64) * T * H + h
+        of_head = (b * H + h) * T
+        for start in range(begin, whole, BM):
+            dk, dv = add_key_gradients(
+                dk, dv, q_ptr + rows * D, k, v, grad_ptr + rows * D, low_ptr, high_ptr, lse_ptr + of_head, delta_ptr + of_head,
+                s, start, T, scale, H, D, BM, False, PRECISION,
+            )  # fmt: skip
+        for start in range(whole, rest, BM):
+            dk, dv = add_key_gradients(
+                dk, dv, q_ptr + rows * D, k, v, grad_ptr + rows * D, low_ptr, high_ptr, lse_ptr + of_head, delta_ptr + of_head,
+                s, start, T, scale, H, D, BM, True, PRECISION,
+            )  # fmt: skip
+        for start in range(rest, end, BM):
+            dk, dv = add_key_gradients(
+                dk, dv, q_ptr + rows * D, k, v, grad_ptr + rows * D, low_ptr, high_ptr, lse_ptr + of_head, delta_ptr + of_head,
+                s, start, T, scale, H, D, BM, False, PRECISION,
+            )  # fmt: skip
+    offset += tl.program_id(2) * (tl.num_programs(1) // G).to(tl.int64) * S * G * D
+    store_tile(dk_ptr + offset, row, G * D, s < S, dk * factor, D)
+    store_tile(dv_ptr + offset, row, G * D, s < S, dv, D)

@@ -16,7 +16,6 @@ Shapes: B rows, G groups, Q queries, N slots, J selection blocks of a document, 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 
 import torch
 from torch import Tensor
@@ -49,21 +48,10 @@ def score_blocks(weights_BGQN: Tensor, first_BQ: Tensor, num_selection: int, pat
     return scores_BGQJ
 
 
-def find_highest(ranked: Tensor, count: int) -> Tensor:
-    """Where the highest numbers of the last dimension are, in any order; of equal ones the first."""
-    return ranked.sort(dim=-1, descending=True, stable=True).indices[..., :count]
-
-
-def choose_blocks(
-    scores_BGQJ: Tensor,
-    positions_BQ: Tensor,
-    pattern: Pattern,
-    find: Callable[[Tensor, int], Tensor] = find_highest,
-) -> Tensor:
+def choose_blocks(scores_BGQJ: Tensor, positions_BQ: Tensor, pattern: Pattern) -> Tensor:
     """(B, Q, G, n): numbers of the selected blocks in the query's document, rising; behind them -1 where there are fewer than n.
 
-    Forced blocks come first, then the highest scores; of equal scores the lower number. `find` finds them as `find_highest` does, among
-    scores that are not negative, and infinities.
+    Forced blocks come first, then the highest scores; of equal scores the lower number.
     """
     num_selection = scores_BGQJ.shape[-1]
     number_J = torch.arange(num_selection, device=scores_BGQJ.device)
@@ -71,7 +59,7 @@ def choose_blocks(
     is_forced_BQJ = (number_J < pattern.initial) | (number_J > own_BQ1 - pattern.local)
     ranked = scores_BGQJ.masked_fill(is_forced_BQJ[:, None], math.inf)
     ranked = ranked.masked_fill_((number_J > own_BQ1)[:, None], -math.inf)
-    order = find(ranked, min(pattern.selected, num_selection))
+    order = ranked.sort(dim=-1, descending=True, stable=True).indices[..., : min(pattern.selected, num_selection)]
     # Whatever begins after the query goes behind all others, and is none.
     order = order.masked_fill(order > own_BQ1[:, None], num_selection).sort(dim=-1).values
     blocks = order.masked_fill_(order == num_selection, -1).transpose(1, 2)

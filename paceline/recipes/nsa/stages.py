@@ -74,6 +74,14 @@ class AttendWindow(Protocol):
         ...
 
 
+class Mix(Protocol):
+    def __call__(
+        self, gates_BTH3: Tensor, compressed_BTHD: Tensor, selected_BTHD: Tensor, window_BTHD: Tensor
+    ) -> Tensor:
+        """(B, T, H, D): the branches by their gates, in the order of gates.BRANCHES."""
+        ...
+
+
 class LayOut(Protocol):
     def __call__(self, frame: Frame, pattern: Pattern) -> Frame:
         """The frame with all that these stages want to know besides, once per batch."""
@@ -90,6 +98,7 @@ class Stages:
     select: Select
     attend_selected: AttendSelected
     attend_window: AttendWindow
+    mix: Mix
     can_compile: bool = True
     """torch.compile may look inside"""
 

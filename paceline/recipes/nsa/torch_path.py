@@ -93,7 +93,12 @@ def lay_out(frame: Frame, pattern: Pattern) -> Frame:
     return frame
 
 
-TORCH = Stages(lay_out, compress, attend_compressed, select, attend_selected, attend_window)
+def mix(gates_BTH3: Tensor, compressed_BTHD: Tensor, selected_BTHD: Tensor, window_BTHD: Tensor) -> Tensor:
+    by_compressed, by_selected, by_window = gates_BTH3.unsqueeze(-1).unbind(-2)
+    return by_compressed * compressed_BTHD + by_selected * selected_BTHD + by_window * window_BTHD
+
+
+TORCH = Stages(lay_out, compress, attend_compressed, select, attend_selected, attend_window, mix)
 
 
 def grouped_scores(query_BQHD: Tensor, keys_BSGD: Tensor) -> Tensor:

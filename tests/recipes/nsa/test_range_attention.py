@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-import torch
-
-from paceline.recipes.nsa.range_attention import sum_products
+from paceline.recipes.nsa.range_attention import _share_out
 
 
-def test_sums_of_products_are_exact_inside_autocast_too() -> None:
-    """Where backward() is called inside autocast, products of matrices would be those of bf16."""
-    random = torch.Generator().manual_seed(0)
-    out, grad = (torch.randn(2, 37, 4, 64, generator=random).bfloat16() for _ in range(2))
-    expected = torch.einsum("bthd,bthd->bht", out.double(), grad.double())
-    with torch.autocast("cpu", torch.bfloat16):
-        found = sum_products(out, grad)
-    assert (found.dtype, found.shape, found.is_contiguous()) == (torch.float32, (2, 4, 37), True)
-    torch.testing.assert_close(found, expected.float(), rtol=1e-5, atol=1e-5)
+def test_few_tiles_of_keys_are_shared_out_to_heads_and_spans_of_queries() -> None:
+    assert _share_out(512, 6) == (1, 1), "enough tiles: no sum has to be put together"
+    assert _share_out(128, 6) == (6, 2)
+    assert _share_out(32, 6) == (6, 6)
+    assert _share_out(1, 1) == (1, 8), "no more spans than this, however few tiles"

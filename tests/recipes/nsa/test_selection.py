@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from paceline.recipes.nsa import fast_selection, reference
+from paceline.recipes.nsa import reference
 from paceline.recipes.nsa.pattern import Pattern
 from paceline.recipes.nsa.selection import choose_blocks, overlap_weights, score_blocks
 from paceline.recipes.nsa.torch_path import attend_compressed, select
@@ -54,16 +54,6 @@ def test_nothing_is_selected_from_the_future_and_none_twice() -> None:
     assert choose([0, 0, 9, 9], position=16) == [0, 1, -1, -1]
     assert choose([0, 0, 9, 9], position=32) == [0, 1, 2, -1]
     assert choose([3.0], position=0) == [0, -1, -1, -1]
-
-
-@pytest.mark.parametrize("documents", [(230,), (100, 7, 123)])
-def test_one_whole_number_per_block_finds_the_same(documents: tuple[int, ...]) -> None:
-    """As the fast path finds them; few different scores, so that most are equal to others."""
-    positions = make_positions(documents)
-    scores = torch.randint(4, (1, 2, 230, 15), generator=torch.Generator().manual_seed(1)) / 3
-    expected = choose_blocks(scores, positions, SMALL)
-    assert torch.equal(choose_blocks(scores, positions, SMALL, fast_selection.find_highest), expected)
-    assert (expected >= 0).all(-1).float().mean() > 0.5
 
 
 def brute_force(query, keys, starts, pattern):

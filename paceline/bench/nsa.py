@@ -1,6 +1,6 @@
 """How long each stage of native sparse attention takes here, from short rows to long ones, beside dense attention; one line of JSON.
 
-    python -m paceline.bench.sparse --length 2048 --length 65536 --repeats 5
+    python -m paceline.bench.nsa --length 2048 --length 65536 --repeats 5
 
 Stages and dense attention by themselves, and whole layers of both: projections, RoPE, gates and all. One document per row; bf16 on a GPU.
 Medians. A length whose rows do not fit into memory says so. From where on the sparse layer takes less than the dense one is the break-even.
@@ -29,7 +29,7 @@ from paceline.recipes.nsa.paths import build_stages, choose_path
 from paceline.recipes.nsa.pattern import Pattern, build_frame, one_document
 from paceline.recipes.nsa.stages import STAGES
 
-LENGTHS = {"cuda": (2048, 4096, 8192, 16384, 32768, 65536), "cpu": (256, 512, 1024, 2048)}
+LENGTHS = {"cuda": (2048, 4096, 8192, 16384, 32768, 65536, 131072), "cpu": (256, 512, 1024, 2048)}
 """where none are asked for"""
 _DENSE = {"cuda": ("flash", "cudnn"), "cpu": ("flash",)}
 
@@ -193,7 +193,7 @@ def _time(
 
 
 def main(argv: list[str]) -> int:
-    parser = argparse.ArgumentParser(prog="python -m paceline.bench.sparse", allow_abbrev=False)
+    parser = argparse.ArgumentParser(prog="python -m paceline.bench.nsa", allow_abbrev=False)
     parser.add_argument("--length", type=int, action="append", default=[])
     parser.add_argument("--heads", type=int, default=12)
     parser.add_argument("--groups", type=int, default=2)

@@ -1,4 +1,4 @@
-"""`paceline bench sparse`: what each stage of native sparse attention takes at each length, dense attention beside it, as a table."""
+"""`paceline bench nsa`: what each stage of native sparse attention takes at each length, dense attention beside it, as a table."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def command(
             "--length",
             metavar="N",
             min=1,
-            help="Tokens of the row; again for more (2048 to 65536; on a CPU 256 to 2048).",
+            help="Tokens of the row; again for more (2048 to 131072; on a CPU 256 to 2048).",
         ),
     ] = None,
     heads: Annotated[int, typer.Option("--heads", min=1, help="Attention heads.")] = 12,
@@ -44,7 +44,7 @@ def command(
 ) -> None:
     """Time each stage of native sparse attention, forward and backward, beside dense attention, and find the break-even.
 
-    Example: paceline bench sparse --length 8192 --length 65536
+    Example: paceline bench nsa --length 8192 --length 65536
     """
     from rich.console import Console
 
@@ -57,7 +57,7 @@ def command(
     asked = [word for length in lengths or () for word in ("--length", str(length))]
     shape = ["--heads", str(heads), "--groups", str(groups), "--width", str(width), "--repeats", str(repeats)]
     with waiting("timing each stage"):
-        measured = ask_worker(["paceline.bench.sparse", *asked, *shape])
+        measured = ask_worker(["paceline.bench.nsa", *asked, *shape])
     if as_json:
         print(json.dumps(measured))
         return

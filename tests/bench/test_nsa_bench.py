@@ -1,4 +1,4 @@
-"""`paceline bench sparse`: every stage is timed, the sum is theirs, and the break-even is where sparse attention stays the faster one."""
+"""`paceline bench nsa`: every stage is timed, the sum is theirs, and the break-even is where sparse attention stays the faster one."""
 
 from __future__ import annotations
 
@@ -6,24 +6,24 @@ import json
 
 import pytest
 
-from paceline.bench import sparse
+from paceline.bench import nsa
 from paceline.cli import asking
 from paceline.cli.main import run_command
 
 
 def row(length: int, ours: float, dense: float) -> dict:
-    times = {name: {"forward_ms": ours / 2, "backward_ms": ours / 2} for name in (*sparse.STAGES, "sparse", "layer")}
+    times = {name: {"forward_ms": ours / 2, "backward_ms": ours / 2} for name in (*nsa.STAGES, "sparse", "layer")}
     times |= {name: {"forward_ms": dense, "backward_ms": 0.0} for name in ("flash", "layer_flash")}
     return {"length": length, "refused": None, "times": times}
 
 
 def test_each_stage_is_timed() -> None:
-    measured = sparse.measure([70], heads=2, groups=1, width=16, repeats=1)
+    measured = nsa.measure([70], heads=2, groups=1, width=16, repeats=1)
     (found,) = measured["rows"]
-    for stage in sparse.STAGES:
+    for stage in nsa.STAGES:
         assert found["times"][stage]["forward_ms"] > 0
         assert (found["times"][stage]["backward_ms"] > 0) == (stage != "select")
-    total = sum(found["times"][stage]["forward_ms"] for stage in sparse.STAGES)
+    total = sum(found["times"][stage]["forward_ms"] for stage in nsa.STAGES)
     assert found["times"]["sparse"]["forward_ms"] == pytest.approx(total)
     assert found["times"]["layer"]["backward_ms"] > 0
     assert found["times"]["layer_flash"]["backward_ms"] > 0
@@ -41,13 +41,13 @@ def test_each_stage_is_timed() -> None:
 )
 def test_the_break_even(figures: list[tuple[int, float, float]], expected: int | None) -> None:
     rows = [row(*each) for each in figures]
-    assert sparse.find_break_even(rows, "flash") == expected
+    assert nsa.find_break_even(rows, "flash") == expected
     rows.append({"length": 128, "refused": "no memory", "times": {}})
-    assert sparse.find_break_even(rows, "flash") == expected
+    assert nsa.find_break_even(rows, "flash") == expected
 
 
 def test_a_row_that_a_cpu_has_no_memory_for_says_so() -> None:
-    measured = sparse.measure([10**14], heads=2, groups=1, width=16, repeats=1)
+    measured = nsa.measure([10**14], heads=2, groups=1, width=16, repeats=1)
     assert "allocate" in measured["rows"][0]["refused"]
 
 
@@ -64,14 +64,14 @@ def test_the_command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixt
     answer |= {"rows": [row(8, 2, 1), {"length": 16, "refused": "full", "times": {}}], "break_even": {"flash": None}}
     asked: list[list[str]] = []
     monkeypatch.setattr(asking, "ask_worker", lambda arguments: asked.append(arguments) or answer)
-    assert run_command(["bench", "sparse", "--length", "8", "--length", "16"]) == 0
+    assert run_command(["bench", "nsa", "--length", "8", "--length", "16"]) == 0
     shown = capsys.readouterr().out
     assert "no memory" in shown
     assert "at none of these lengths" in shown
     assert asked[0][1:5] == ["--length", "8", "--length", "16"]
-    run_command(["bench", "sparse", "--json"])
+    run_command(["bench", "nsa", "--json"])
     assert json.loads(capsys.readouterr().out) == answer
-    assert run_command(["bench", "sparse", "--heads", "5"]) == 2
+    assert run_command(["bench", "nsa", "--heads", "5"]) == 2
     assert "cannot be shared out" in capsys.readouterr().err
-    assert run_command(["bench", "sparse", "--width", "33"]) == 2
+    assert run_command(["bench", "nsa", "--width", "33"]) == 2
     assert "--width 34" in capsys.readouterr().err
