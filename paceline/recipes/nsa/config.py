@@ -26,7 +26,7 @@ class Model(Section):
         IDENTITY,
     )
     break_even: int = key(
-        65_536,
+        16_384,
         "For sparse auto: tokens of a sample from which sparse attention is the faster one. Part of the configuration, and not "
         "measured at the start: the two have different weights.",
         IDENTITY,
