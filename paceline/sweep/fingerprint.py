@@ -31,6 +31,7 @@ from paceline.sweep.script import script_files
 _TRAINING = ("config", "engine", "launch", "recipes", "telemetry", "worker", "workload.py", "files.py", "cores.py")
 """The rooms of the package that can change what a trial measures."""
 _APART = ("run.out", "run.name")
+_CODE = (".py", ".sh")
 
 
 @dataclass(frozen=True)
@@ -75,8 +76,11 @@ def describe_surroundings(jobs: Iterable[Job]) -> Surroundings:
 
 
 def own_digest(job: Job) -> str:
-    """Of the code that is this job's alone, a script's files or another package's recipe; empty: there is none."""
-    places = sorted(_own_places(job))
+    """Of the code that is this job's alone, a script's or another package's recipe; empty: there is none.
+
+    Of the files that a command names only programs count here: data is told by its own digest, and a log is another after every run.
+    """
+    places = sorted(place for place in _own_places(job) if place.is_dir() or place.suffix in _CODE)
     return digest_of([_content(place) for place in places])[:16] if places else ""
 
 

@@ -60,3 +60,26 @@ def test_a_script_is_screened_and_then_run_with_the_winner(
     assert json.loads(Path("o/S/sweep/sweep.json").read_text())["best"] == "batch=50"
     (plan,) = read_run(Path("o/T/run")).events_of("plan")
     assert plan["argv"][-2:] == ["50", "b"]
+
+
+@pytest.mark.timeout(120)
+def test_what_a_script_writes_to_a_file_that_it_was_given_is_not_its_code(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    note = "open(sys.argv[2].partition('=')[2], 'a').write('begun')\n"
+    Path("x.py").write_text(SCRIPT.replace("import sys, time\n", f"import sys, time, model\n{note}"))
+    Path("model.py").write_text("")
+    config = CONFIG.replace("{params.name}", "--log={params.name}").replace("name: a", "name: out.log")
+    Path("mine.yaml").write_text(config.replace("PYTHON", sys.executable))
+    Path("book.yaml").write_text("config: mine.yaml\nbound: true\nphases:\n  T: {kind: train}\n")
+    for is_done in (False, True):
+        assert run_command(["play", "book.yaml", "--out", "o"]) == 0
+        assert Path("out.log").read_text() == "begun"
+        assert ("T: done already" in capsys.readouterr().out) is is_done
+    # What it imports is its code.
+    Path("model.py").write_text("x = 1\n")
+    assert run_command(["play", "book.yaml", "--out", "o"]) == 0
+    assert "done again, because what was begun is of another machine or other code" in capsys.readouterr().out
+    assert Path("out.log").read_text() == "begunbegun"
