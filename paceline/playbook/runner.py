@@ -169,6 +169,7 @@ class Play:
         except PacelineError as error:
             self._say(f"{entry.name}: run again, because what it left cannot be read ({error.problems[0].what})")
             entry.has_run = False
+            self._standing.settle(entry)
             return None
         self._say(f"{entry.name}: done already ({entry.place or 'no command'})")
         return outcome

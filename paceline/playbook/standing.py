@@ -36,6 +36,8 @@ class Standing:
         self._playbook = stage.playbook
         self._ground = dict(ground)
         self._say = say
+        self._grounds: dict[tuple[str, ...], dict[str, str]] = {}
+        """by configuration and settings: the digest of a package is a walk over all of its files"""
 
     def mark(self, entry: PhaseRecord) -> None:
         """Notes on a phase that has run where that was: the record says on which machine it is gone on with, not on which it was begun."""
@@ -45,13 +47,19 @@ class Standing:
         elif entry.note.startswith(_DONE_ELSEWHERE):
             entry.note = ""
 
+    def settle(self, entry: PhaseRecord) -> None:
+        """A planned phase that had run is run once more, here: what was done elsewhere is gone."""
+        entry.ground = self._ground_of(entry.name, entry.settings)
+        if entry.note.startswith(_DONE_ELSEWHERE):
+            entry.note = ""
+
     def plan(self, record: PlayRecord, entry: PhaseRecord, used: Used, links: Links) -> Work:
         """The work of a phase; a phase that is to be done again begins with an empty record."""
         work = self._plan_work(record, entry, used, links)
         settings = self._playbook.settings(entry.name, used.settings)
         ground = self._ground_of(entry.name, settings)
         moved = show_difference(entry.ground, ground) if entry.fingerprint else ""
-        changed = self._find_change(entry, work, settings)
+        changed = self._find_change(entry, work, settings, ground)
         if changed:
             self._say(f"{entry.name}: it is done again, because what was begun is of {changed}")
             # For the others the ledger of a sweep knows best which of its trials are still good.
@@ -82,30 +90,34 @@ class Standing:
             work = self._plan_work(record, entry, used, links)
         except PacelineError as error:
             return f"what it left is of an earlier start ({error.problems[0].what}); {reason}"
-        changed = self._find_change(entry, work, self._playbook.settings(entry.name, used.settings))
+        settings = self._playbook.settings(entry.name, used.settings)
+        changed = self._find_change(entry, work, settings, self._ground_of(entry.name, settings))
         return f"what it left is of {changed}; {reason}" if changed else ""
 
-    def _find_change(self, entry: PhaseRecord, work: Work, settings: Mapping[str, Any]) -> str:
+    def _find_change(
+        self, entry: PhaseRecord, work: Work, settings: Mapping[str, Any], ground: Mapping[str, str]
+    ) -> str:
         """What is another than when the phase was begun, as far as that makes its results others."""
         if not entry.fingerprint:
             return ""
         found = []
         if work.fingerprint(self._stage.root) != entry.fingerprint:
             found.append(f"other settings ({_show_changes(entry, settings)})")
-        ground = self._ground_of(entry.name, settings)
         moved = show_difference(entry.ground, ground) if self._playbook.is_bound else ""
         return " and ".join([*found, *([f"another machine or other code ({moved})"] if moved else [])])
 
     def _ground_of(self, name: str, settings: Mapping[str, Any]) -> dict[str, str]:
-        """With the code that is not Paceline's, where the phase runs such."""
-        if self._playbook.phases[name].takes_settings:
+        """With the code that is not Paceline's, where the phase runs such; as it was when this start first asked."""
+        if not self._playbook.phases[name].takes_settings:
+            return dict(self._ground)
+        config, words = self._playbook.config_of(name), [f"{key}={show(value)}" for key, value in settings.items()]
+        found = self._grounds.get((config, *words))
+        if found is None:
+            digest = ""
             with contextlib.suppress(PacelineError):  # what is wrong with its configuration is said when it is run
-                job = load_job(
-                    self._playbook.config_of(name), [f"{key}={show(value)}" for key, value in settings.items()]
-                )
-                if digest := own_digest(job):
-                    return self._ground | {_OWN: digest}
-        return dict(self._ground)
+                digest = own_digest(load_job(config, words))
+            found = self._grounds[config, *words] = self._ground | ({_OWN: digest} if digest else {})
+        return dict(found)
 
     def _begin_again(self, entry: PhaseRecord, note: str, *, is_moved: bool) -> None:
         fresh = PhaseRecord(entry.name, entry.kind, entry.about, numbers=entry.numbers, note=note)

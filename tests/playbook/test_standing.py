@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -10,9 +11,10 @@ from pathlib import Path
 import pytest
 
 from paceline.errors import ConfigError, PacelineError
-from paceline.playbook import ground, runner
+from paceline.playbook import ground, runner, standing
 from paceline.playbook.playbook import Playbook, load_playbook
 from paceline.playbook.state import PlayRecord, load_record
+from paceline.recipes.job import Job
 from tests.playbook.conftest import SMALL
 from tests.playbook.test_goes_on import BOOK, rows
 
@@ -118,6 +120,18 @@ def test_what_is_trained_stays_trained_wherever_that_was(
     assert len(calls()) > before
 
 
+def test_what_is_gone_and_made_again_here_is_of_here(play: Run, tmp_path: Path, move: Move) -> None:
+    play()
+    move(host="b")
+    assert play().phase("P0").ground["host"] == "a"
+    shutil.rmtree(tmp_path / "out" / "P0" / "run")
+    for _ in range(2):
+        again = play()
+        assert (again.phase("P0").ground["host"], again.phase("P0").note) == ("b", "")
+        # The others are where they were.
+        assert again.phase("P1").note == "done on another machine or with other code (host: a → b)"
+
+
 def test_who_is_bound_to_a_machine(written: Callable[..., Playbook]) -> None:
     assert load_playbook("validate").is_bound
     assert not load_playbook("p0-p3").is_bound
@@ -167,3 +181,19 @@ phases:
     Path("x.py").write_text("print(2)\n")
     assert "source of the script or recipe: " in play(text=text).phase("T").note
     assert len(calls()) == 2
+
+
+def test_the_code_of_a_phase_is_read_once_in_a_start(play: Run, move: Move, monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[str] = []
+
+    def digest(job: Job) -> str:
+        read.append(job.recipe.name)
+        return "77"
+
+    monkeypatch.setattr(standing, "own_digest", digest)
+    text = "config: sasrec\nbound: true\nset: {launch.gpus: []}\nphases:\n  T: {kind: train}\n  U: {kind: train}\n"
+    for _ in range(2):
+        # Two phases of the same settings are of the same code.
+        assert play(text=text).phase("U").ground == HERE | {"source of the script or recipe": "77"}
+        assert read == ["sasrec"]
+        read.clear()
