@@ -21,6 +21,8 @@ from paceline.launch.placement import place_ranks
 from paceline.recipes.job import load_job
 from paceline.recipes.registry import BUILT_IN, find_recipe, recipe_names
 
+OWN = ("sizes", "limits")
+"""numbers of a playbook itself: chosen by conditions, and so after them"""
 MACHINE = ("world_size", "num_gpus", "threads")
 """what follows from the configuration and the machine: ranks, their GPUs, the cores of a rank"""
 
@@ -78,8 +80,11 @@ def _known_keys(recipes: Collection[str]) -> tuple[set[str], tuple[str, ...]]:
 
 
 def _say_unknown(name: str, condition: str, where: str) -> Problem:
+    usable = f"use a key of the configuration, or one of {', '.join(MACHINE)}"
+    if name.partition(".")[0] in OWN:
+        what = f"`{condition}` asks for {name}, and `when` is asked before sizes and limits are chosen"
+        return Problem(what, where, usable)
     known, _ = _known_keys(BUILT_IN)
     close = nearest_key(name, sorted(known))
     what = f"`{condition}` asks for {name}, which no recipe has" + (f"; did you mean {close}?" if close else "")
-    do = f"write {close}" if close else f"use a key of the configuration, or one of {', '.join(MACHINE)}"
-    return Problem(what, where, do)
+    return Problem(what, where, f"write {close}" if close else usable)

@@ -27,7 +27,7 @@ from paceline.config.sections import RunConfig
 from paceline.config.shipped import find_shipped, list_shipped
 from paceline.config.source import Entry, Layer, read_layer, show
 from paceline.errors import ConfigError, PacelineError, Problem
-from paceline.playbook.condition import check_condition, known_sections, read_facts
+from paceline.playbook.condition import OWN, check_condition, known_sections, read_facts
 from paceline.playbook.kinds.catalogue import KINDS
 from paceline.playbook.limits import read_limits
 from paceline.playbook.phase import Phase
@@ -36,7 +36,6 @@ from paceline.playbook.verdicts import LIMITS
 from paceline.recipes.job import load_job
 
 _TOP = ("about", "config", "bound", "set", "sizes", "limits", "phases")
-_OWN = ("sizes", "limits")
 """what is the playbook's and can be typed"""
 _BY_KEY = ("axes", "baseline", "set", "runs", "a", "b")
 """mappings whose keys are keys of a configuration, dots and all"""
@@ -224,7 +223,7 @@ def _sort_written(layer: Layer, problems: list[Problem]) -> tuple[Raw, dict[str,
             do = f"write {close}" if close else f"use one of {', '.join(_TOP)}"
             what = f"there is no key {key} in a playbook" + (f"; did you mean {close}?" if close else "")
             problems.append(Problem(what, entry.origin, do))
-    sections = {*RunConfig.model_fields, "model", "loss", "params", "command", "config", "playbook", *_OWN}
+    sections = {*RunConfig.model_fields, "model", "loss", "params", "command", "config", "playbook", *OWN}
     for name in raw:
         origin = next(iter(raw[name].values())).origin
         if name in sections or not name.replace("_", "a").isalnum() or not name[0].isalpha():
@@ -244,12 +243,12 @@ def _sort_typed(
         head, _, rest = key.partition(".")
         if key in ("config", "bound"):
             top[key] = entry
-        elif head in _OWN and rest:
+        elif head in OWN and rest:
             continue
         elif key in _TOP:
             names = [name.partition(".")[2] for name in top if name.startswith(f"{key}.")]
             do = f"type {key}.{names[0]}=NUMBER" if names else f"type {key}.NAME=…, one at a time"
-            problems.append(Problem(f"{key} is many values, not one", entry.origin, do if key in _OWN else _IN_FILE))
+            problems.append(Problem(f"{key} is many values, not one", entry.origin, do if key in OWN else _IN_FILE))
         elif head in raw and rest:
             kind = KINDS.get(str(raw[head].get("kind", Entry("", "")).value))
             word = rest.partition(".")[0]

@@ -21,6 +21,11 @@ Written = Callable[..., Playbook]
             "`model.sprase == null` asks for model.sprase, which no recipe has; did you mean model.sparse?",
         ),
         ("zzz.qqq == 1", "`zzz.qqq == 1` asks for zzz.qqq, which no recipe has"),
+        (
+            "sizes.long > 3",
+            "`sizes.long > 3` asks for sizes.long, and `when` is asked before sizes and limits are chosen",
+        ),
+        ("limits.pace > 3", "`limits.pace > 3` asks for limits.pace, and `when` is asked before"),
         ("world_size >", "a name or a value was expected"),
     ],
 )
