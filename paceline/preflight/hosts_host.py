@@ -20,6 +20,7 @@ from typing import TypeVar
 
 from paceline.errors import RendezvousError
 from paceline.launch.hosts.channel import Channel, Gone, Inbox, hear
+from paceline.launch.hosts.endpoint import accept_next
 from paceline.launch.hosts.facts import HostFacts, compare, label_hosts
 from paceline.launch.hosts.message import (
     VERSION,
@@ -82,10 +83,10 @@ def preside(meeting: Meeting, facts: HostFacts, place: Path, server: socket.sock
 def _gather(meeting: Meeting, server: socket.socket, word: str, guests: list[_Guest]) -> None:
     deadline = time.monotonic() + meeting.wait_s
     while len(guests) + 1 < meeting.most and time.monotonic() < deadline:
-        with contextlib.suppress(TimeoutError):
-            guest = _greet(server.accept()[0], meeting, word)
-            if guest is not None:
-                guests.append(guest)
+        connection = accept_next(server)
+        newcomer = _greet(connection, meeting, word) if connection is not None else None
+        if newcomer is not None:
+            guests.append(newcomer)
         for guest in [each for each in guests if isinstance(hear(each.inbox, 0.0), Gone)]:
             guest.channel.close()
             guests.remove(guest)
@@ -193,7 +194,7 @@ def _shared_place(place: Path, word: str, guests: list[_Guest], labels: list[str
             for guest in guests:
                 guest.channel.send(Look(str(path)))
             deadline = time.monotonic() + _MARGIN_S
-            told = [_ask_seen(guest, deadline - time.monotonic()) for guest in guests]
+            told = [_ask_seen(guest, deadline) for guest in guests]
     except OSError as error:
         return fail("shared directory", f"{place} cannot be written ({error.strerror})", do)
     blind = [f"{label} ({reason})" for label, reason in zip(labels[1:], told, strict=True) if reason != ""]
@@ -242,24 +243,24 @@ def _measure_all(hosts: list[HostFacts], ports: list[int], guests: list[_Guest],
     return list(links.values())
 
 
-def _ask_seen(guest: _Guest, within_s: float) -> str:
+def _ask_seen(guest: _Guest, deadline: float) -> str:
     """Why a guest does not see what this host wrote; empty: it does."""
     try:
-        return str(_hear(guest, max(0.0, within_s), Looked).reason)
+        return str(_hear(guest, _MARGIN_S, Looked, deadline).reason)
     except GuestLost as lost:
         return str(lost)
 
 
-def _hear(guest: _Guest, within_s: float, kind: type[_Answer]) -> _Answer:
-    """What a guest answers; GuestLost, now and whenever it is asked again, where it does not."""
+def _hear(guest: _Guest, limit_s: float, kind: type[_Answer], deadline: float | None = None) -> _Answer:
+    """What a guest answers; GuestLost, now and whenever it is asked again, where it does not. `deadline`: it was asked before."""
     if not guest.lost:
-        answer = hear(guest.inbox, within_s)
+        answer = hear(guest.inbox, limit_s if deadline is None else max(0.0, deadline - time.monotonic()))
         if isinstance(answer, kind):
             return answer
         if isinstance(answer, Gone) and not answer.is_foreign:
             guest.lost = f"{guest.facts.host} has left ({answer.why})"
         elif answer is None:
-            guest.lost = f"{guest.facts.host} has left (silent for {within_s:g} s)"
+            guest.lost = f"{guest.facts.host} did not answer within {limit_s:g} s"
         else:
             guest.lost = f"{guest.facts.host} says something else: {STRANGE}"
     raise GuestLost(guest.lost)

@@ -21,6 +21,8 @@ import time
 from dataclasses import dataclass
 from types import TracebackType
 
+from paceline.launch.hosts.endpoint import accept_next
+
 CONNECT_S = 5.0
 _ANSWER_S = 5.0
 _GREETING_S = 2.0
@@ -76,11 +78,11 @@ class LinkServer:
     def _serve(self) -> None:
         while not self._is_closed.is_set():
             try:
-                connection, _ = self._server.accept()
-            except TimeoutError:
-                continue
+                connection = accept_next(self._server)
             except OSError:
                 return
+            if connection is None:
+                continue
             with connection, contextlib.suppress(OSError, LinkLost):
                 self._answer(connection)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import errno
 import socket
 import threading
 from collections.abc import Callable
@@ -28,7 +29,7 @@ from paceline.launch.hosts.message import (
     decode,
     encode,
 )
-from paceline.preflight import hosts
+from paceline.preflight import hosts, hosts_host
 from paceline.preflight.check import Check
 from paceline.preflight.hosts import check_hosts
 from paceline.preflight.hosts_guest import Meeting, attend, explain_silence
@@ -207,6 +208,42 @@ def test_all_look_for_the_directory_at_the_same_time(meet: Meet) -> None:
 
     checks, _ = meet(slow("node-b"), slow("node-c"), most=3)
     assert by_name(checks)["shared directory"].found.count("(nothing there)") == 2
+
+
+def test_who_is_there_and_does_not_answer_has_not_left(meet: Meet, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both are given the same time, although the second is heard when all of it has passed."""
+    monkeypatch.setattr(hosts_host, "_MARGIN_S", 0.4)
+
+    def mute(name: str) -> Callable[[Meeting], None]:
+        def come(meeting: Meeting) -> None:
+            with contextlib.closing(begin(meeting, name)) as wire:
+                wire.send(Beat())
+                while isinstance(wire.receive(), Measure):
+                    pass
+
+        return come
+
+    checks, _ = meet(mute("node-b"), mute("node-c"), most=3)
+    found = by_name(checks)
+    for name in ("node-b", "node-c"):
+        assert f"({name} did not answer within 0.4 s)" in found["shared directory"].found
+        assert f"{name} did not answer within 0.4 s" in found[f"node-a – {name}"].found
+    assert not any("has left" in check.found for check in checks)
+
+
+def test_a_connection_that_cannot_be_accepted_ends_nothing(meet: Meet, monkeypatch: pytest.MonkeyPatch) -> None:
+    accept = socket.socket.accept
+    troubles = [errno.ECONNABORTED, errno.EMFILE]
+
+    def shaky(server: socket.socket) -> tuple[socket.socket, object]:
+        if troubles:
+            raise OSError(troubles.pop(), "not now")
+        return accept(server)
+
+    monkeypatch.setattr(socket.socket, "accept", shaky)
+    checks, _ = meet(node("node-b"))
+    assert by_name(checks)["shared directory"].status == "ok"
+    assert troubles == []
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import socket
 from itertools import permutations
 
 import pytest
@@ -80,6 +82,21 @@ def test_a_link_to_ourselves_is_measured_and_a_stranger_is_sent_away() -> None:
         again = measure_link("127.0.0.1", server.port, "word", 0.1)
     assert min(speed.bytes_per_s, again.bytes_per_s) > 1e6
     assert 0 < speed.latency_s < 1
+
+
+@pytest.mark.timeout(30)
+def test_a_connection_that_cannot_be_accepted_does_not_end_the_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    accept, troubles = socket.socket.accept, [errno.EMFILE]
+
+    def shaky(server: socket.socket) -> tuple[socket.socket, object]:
+        if troubles:
+            raise OSError(troubles.pop(), "not now")
+        return accept(server)
+
+    monkeypatch.setattr(socket.socket, "accept", shaky)
+    with LinkServer("127.0.0.1", "word") as server:
+        assert measure_link("127.0.0.1", server.port, "word", 0.1).bytes_per_s > 1e6
+    assert troubles == []
 
 
 def test_figures_for_people() -> None:

@@ -3,6 +3,7 @@
 parse_endpoint("node1:29500")     -> Endpoint(host="node1", port=29500)
 parse_count("1:2")                -> Count(least=1, most=2)
 open_listener(endpoint)           -> a listening socket: this host has the address; None: another one has, or the port is taken here
+accept_next(listener)             -> the connection of who comes next; None: not yet
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import errno
 import re
 import socket
+import time
 from dataclasses import dataclass
 
 from paceline.errors import RendezvousError, UsageError
@@ -17,6 +19,9 @@ from paceline.launch.hosts.address import own_address, parse_meeting_point
 
 _WAITING = 64
 _MOST = 1000
+_RETRY_S = 0.1
+_CLOSED = (errno.EBADF, errno.EINVAL, errno.ENOTSOCK)
+"""what accept says of a listener that was closed, or shut down"""
 
 
 @dataclass(frozen=True)
@@ -74,6 +79,20 @@ def open_listener(endpoint: Endpoint, where: str = "launch.rdzv") -> socket.sock
         what = f"cannot listen at {endpoint} ({error.strerror})"
         raise RendezvousError(what, where, do) from error
     return listener
+
+
+def accept_next(listener: socket.socket) -> socket.socket | None:
+    """Who comes next; None: nobody in time, or this one could not be let in; OSError where the listener is closed."""
+    try:
+        return listener.accept()[0]
+    except TimeoutError:
+        return None
+    except OSError as error:
+        if error.errno in _CLOSED:
+            raise
+        # Somebody hung up while he waited, or this process has no descriptor left at the moment: the next one may be let in.
+        time.sleep(_RETRY_S)
+        return None
 
 
 def find_free_port(address: str) -> int:

@@ -19,6 +19,7 @@ import threading
 import time
 
 from paceline.launch.hosts.channel import Channel, Gone, Inbox
+from paceline.launch.hosts.endpoint import accept_next
 
 _POLL_S = 0.05
 _ACCEPT_S = 0.5
@@ -96,9 +97,8 @@ class Reception:
     def _accept(self) -> None:
         while not self._is_closed:
             try:
-                connection, _ = self._listener.accept()
-            except TimeoutError:
-                continue
+                connection = accept_next(self._listener)
             except OSError:
                 return
-            self._knocks.put(connection)
+            if connection is not None:
+                self._knocks.put(connection)
