@@ -114,6 +114,9 @@ def _build_stages(length: int, heads: int, groups: int, width: int, path: str, d
         logsum = stages.attend_compressed(query, few_keys, few_values, frame)[1]
         blocks = stages.select(query, few_keys, logsum, frame, pattern)
 
+    gates = torch.rand(1, length, heads, 3, device=device, dtype=dtype, requires_grad=True)
+    branches = [draw(heads) for _ in range(3)]
+
     def compress() -> Sequence[Tensor]:
         with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
             return [stages.compress(states, compression, frame) for states in (raw_keys, raw_values)]
@@ -134,6 +137,7 @@ def _build_stages(length: int, heads: int, groups: int, width: int, path: str, d
             lambda: [stages.attend_window(query, near_keys, near_values, frame, pattern)],
             [query, near_keys, near_values],
         ),
+        "mix": (lambda: [stages.mix(gates, *branches)], [gates, *branches]),
     }
 
 

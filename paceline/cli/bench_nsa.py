@@ -16,6 +16,7 @@ _TITLES = {
     "select": "select",
     "selected": "selected",
     "window": "window",
+    "mix": "mix by gates",
     "sparse": "all of them",
     "flash": "dense, flash",
     "cudnn": "dense, cuDNN",

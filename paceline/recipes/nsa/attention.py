@@ -103,7 +103,10 @@ class SparseAttention(nn.Module):
         """The same for one more token per row, (B, 1, W), which the cache has not seen yet."""
         query, states = self._project(hidden_B1W, rotation)
         cache.append(states, self.compress_keys, self.compress_values)
-        return self._project_out(TORCH.mix(self.gates(hidden_B1W), *cache.attend(query)))
+        branches = cache.attend(query)
+        with self._mark("mix"):
+            mixed_B1HD = TORCH.mix(self.gates(hidden_B1W), *branches)
+        return self._project_out(mixed_B1HD)
 
     def _project(self, hidden_BTW: Tensor, rotation: Rotation) -> tuple[Tensor, States]:
         shape = self.shape
@@ -145,7 +148,8 @@ class SparseAttention(nn.Module):
             )
         with self._mark("window"):
             window = stages.attend_window(query, states.window_keys, states.window_values, frame, pattern)
-        return stages.mix(gates_BTH3, compressed, selected, window)
+        with self._mark("mix"):
+            return stages.mix(gates_BTH3, compressed, selected, window)
 
     _attend_uncompiled = torch.compiler.disable(_attend)  # type: ignore[no-untyped-call]
 

@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 from paceline.recipes.nsa.chosen_work import Work, plan_work
 from paceline.recipes.nsa.range_attention import LOG2_E, precision_of, sum_products
@@ -45,7 +46,8 @@ class _Chosen(torch.autograd.Function):
         out, lse = torch.empty_like(q), q.new_empty((B, T, H), dtype=torch.float32)
         works = []
         for x0, some in _slices(q, k, chosen):
-            work = plan_work(some, block, H // k.shape[2] * D)
+            # Places in the parts of a group, and in the queries of a row.
+            work = plan_work(some, block, max(T * some.shape[2] * (H // k.shape[2]), T * H) * D)
             parts, parts_lse = _new_parts(q, k, some), _new_parts(q, k, some, of_one=True)
             nsa_chosen_forward_kernel[(work.programs,)](
                 q, k, v, work.entry, work.pieces, work.upto[-1:], parts, parts_lse, x0, T, work.pieces.shape[1],
@@ -55,12 +57,15 @@ class _Chosen(torch.autograd.Function):
                 parts, parts_lse, some, out, lse, x0, T, ROWS=_JOINED, num_warps=_JOINED * D // 512, **sizes
             )
             works.append(work)
+            # Before the next ones are made: two at once would be twice the memory.
+            del parts, parts_lse
         planned = [each for work in works for each in (work.entry, work.pieces, work.upto)]
         ctx.save_for_backward(q, k, v, chosen, owner, out, lse, *planned)
         ctx.block, ctx.rooms = block, [(work.programs, work.sums_room) for work in works]
         return out
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> Any:
         from paceline.recipes.nsa.chosen_kernels import (
             nsa_chosen_gradient_kernel,
@@ -90,6 +95,7 @@ class _Chosen(torch.autograd.Function):
             nsa_chosen_sum_kernel[_grid_of_queries(q, k, some)](
                 parts, some, dq, x0, T, ROWS=_JOINED, num_warps=_JOINED * D // 512, **sizes
             )
+            del parts, sums
         return dq, dk, dv, None, None, None
 
 

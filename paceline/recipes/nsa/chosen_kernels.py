@@ -22,7 +22,7 @@ from paceline.recipes.nsa.tile_kernels import load_tile, store_tile
 
 
 @triton.jit
-def open_work(pieces_ptr, piece, x0, T, room, G: tl.constexpr):
+def open_work(pieces_ptr, piece, x0, room, G: tl.constexpr):
     """A piece of work: which of the rows and groups, counted from the first of these; b and g; the block's first key, from and to."""
     x, first = tl.load(pieces_ptr + piece).to(tl.int64), tl.load(pieces_ptr + room + piece)
     begin, end = tl.load(pieces_ptr + 2 * room + piece), tl.load(pieces_ptr + 3 * room + piece)
@@ -49,7 +49,7 @@ def nsa_chosen_forward_kernel(
     """What queries read in one block each: a program takes one piece of work after another, a block and some of its queries."""
     R: tl.constexpr = H // G
     for piece in range(tl.program_id(0), tl.load(count_ptr).to(tl.int32), tl.num_programs(0)):
-        x, b, g, first, begin, end = open_work(pieces_ptr, piece, x0, T, room, G)
+        x, b, g, first, begin, end = open_work(pieces_ptr, piece, x0, room, G)
         s = first + tl.arange(0, L)
         offset, of_block = ((b * T + first) * G + g) * D, tl.arange(0, L)
         k = load_tile(k_ptr + offset, of_block, G * D, s < T, D)
@@ -129,7 +129,7 @@ def nsa_chosen_gradient_kernel(
     """
     R: tl.constexpr = H // G
     for piece in range(tl.program_id(0), tl.load(count_ptr).to(tl.int32), tl.num_programs(0)):
-        x, b, g, first, begin, end = open_work(pieces_ptr, piece, x0, T, room, G)
+        x, b, g, first, begin, end = open_work(pieces_ptr, piece, x0, room, G)
         s = first + tl.arange(0, L)
         offset, of_block = ((b * T + first) * G + g) * D, tl.arange(0, L)
         k = load_tile(k_ptr + offset, of_block, G * D, s < T, D)
@@ -178,7 +178,7 @@ def nsa_chosen_join_keys_kernel(
     for piece in range(tl.program_id(0), tl.load(count_ptr).to(tl.int32), tl.num_programs(0)):
         num_pieces = tl.load(pieces_ptr + 5 * room + piece)
         if num_pieces > 0:
-            _, b, g, first, _, _ = open_work(pieces_ptr, piece, x0, T, room, G)
+            _, b, g, first, _, _ = open_work(pieces_ptr, piece, x0, room, G)
             source = sums_ptr + tl.load(pieces_ptr + 4 * room + piece).to(tl.int64) * 2 * L * D
             dk, dv = tl.zeros([L, D], tl.float32), tl.zeros([L, D], tl.float32)
             for i in range(num_pieces):

@@ -20,7 +20,7 @@ class Work:
 
     entry: Tensor
     """(X, T · n): the places t · n + i of all blocks in chosen_XTn, one block after another, each block's in the order of the sequence; in 64
-    bits where what is found at those places needs them"""
+    bits where addresses worked out from them need those"""
     pieces: Tensor
     """(6, room) int32: which of X; the block's first key; from and to, in `entry`; which sum over its block's queries it gives, -1 where it
     is all of it; of how many pieces the block is, at its first one, 0 elsewhere"""
@@ -32,8 +32,8 @@ class Work:
     """there are no more sums than this"""
 
 
-def plan_work(chosen: Tensor, block: int, width: int, piece: int = PIECE) -> Work:
-    """From the first keys of each query's blocks (X, T, n), -1 for none. `width`: numbers that are found at each place."""
+def plan_work(chosen: Tensor, block: int, reach: int, piece: int = PIECE) -> Work:
+    """From the first keys of each query's blocks (X, T, n), -1 for none. `reach`: how far apart in memory what is found by `entry` may lie."""
     from paceline.recipes.nsa.work_kernels import nsa_chosen_count_kernel, nsa_chosen_cut_kernel
 
     X, T, n = chosen.shape
@@ -42,7 +42,7 @@ def plan_work(chosen: Tensor, block: int, width: int, piece: int = PIECE) -> Wor
     # chosen comes last, as if it were one more block.
     base = torch.arange(X, dtype=torch.int32, device=device)[:, None] * (T + 1)
     key, order = (torch.where(chosen < 0, T, chosen).view(X, entries) + base).view(-1).sort(stable=True)
-    dtype = torch.int64 if entries * width >= 2**31 else torch.int32
+    dtype = torch.int64 if reach >= 2**31 else torch.int32
     entry = torch.empty((X, entries), dtype=dtype, device=device)
     torch.sub(order.view(X, entries), torch.arange(X, device=device)[:, None] * entries, out=entry)
     blocks = torch.arange(X * (T + 1) + 1, dtype=torch.int32, device=device)

@@ -9,6 +9,7 @@ from typing import Any
 
 from torch import Tensor
 from torch.autograd import Function
+from torch.autograd.function import once_differentiable
 
 from paceline.recipes.nsa.compression import Compression
 from paceline.recipes.nsa.fast_frame import fast
@@ -45,6 +46,7 @@ class _Cut(Function):
         return flat, mean
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, of_flat: Tensor, of_mean: Tensor) -> Any:
         from paceline.recipes.nsa.cut_kernels import nsa_cut_gradient_kernel
 

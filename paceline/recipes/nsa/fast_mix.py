@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.autograd import Function
+from torch.autograd.function import once_differentiable
 
 _ROWS = 64
 """heads of tokens that one program mixes"""
@@ -34,6 +35,7 @@ class _Mix(Function):
         return mixed
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> Any:
         from paceline.recipes.nsa.mix_kernels import nsa_mix_gradient_kernel
 

@@ -33,12 +33,11 @@ def select(query_BTHD: Tensor, keys_BNGD: Tensor, logsum_BHT: Tensor, frame: Fra
     rows, length = query_BTHD.shape[:2]
     groups = keys_BNGD.shape[2]
     at_once = max(64, _MOST_SCORES // (rows * groups * pattern.num_selection(length)))
-    query, keys = query_BTHD.contiguous(), keys_BNGD.contiguous()
+    query, keys, logsum = query_BTHD.contiguous(), keys_BNGD.contiguous(), logsum_BHT.contiguous()
     blocks = torch.empty((rows, length, groups, pattern.selected), dtype=torch.int64, device=query.device)
     for begin in range(0, length, at_once):
         count = min(at_once, length - begin)
-        scores = _score(query, keys, logsum_BHT, fast(frame), pattern, begin, count)
-        _choose(scores, blocks, fast(frame), pattern, begin)
+        _choose(_score(query, keys, logsum, fast(frame), pattern, begin, count), blocks, fast(frame), pattern, begin)
     return blocks
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch.autograd.function import once_differentiable
 
 LOG2_E = math.log2(math.e)
 _ENOUGH_PROGRAMS = 512
@@ -72,6 +73,7 @@ class _Range(torch.autograd.Function):
         return out, lse
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, grad: torch.Tensor, _: torch.Tensor) -> Any:
         from paceline.recipes.nsa.range_kernels import nsa_range_key_gradient_kernel, nsa_range_query_gradient_kernel
 

@@ -92,7 +92,8 @@ def nsa_score_highest_kernel(
     score = tl.zeros([BQ, JP], tl.float32)
     for a in tl.static_range(REACH):
         score += tl.load(scores_ptr + a * size - a, mask=is_past & ~is_forced & (j >= a)[None, :], other=0.0)
-    bits = tl.where(is_forced, _INFINITE, score.to(tl.int32, bitcast=True))
+    # What is not a number must not be negative as a whole one: places would stay empty.
+    bits = tl.where(is_forced, _INFINITE, score.to(tl.int32, bitcast=True) & 0x7FFFFFFF)
     bits = tl.where(is_past, bits, -1)
     wanted = tl.minimum(own + 1, N)
     level = tl.zeros([BQ], tl.int32)

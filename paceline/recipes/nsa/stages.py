@@ -109,6 +109,7 @@ STAGES = {
     "select": "select",
     "selected": "attend_selected",
     "window": "attend_window",
+    "mix": "mix",
 }
 """as they are told of, in the order in which a layer runs them, and their fields above"""
 

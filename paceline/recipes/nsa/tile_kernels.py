@@ -1,5 +1,5 @@
 # mypy: ignore-errors
-"""Tiles of rows of a tensor, read and written, in Triton: what the GPU kernels of attention share.
+"""Tiles of rows of a tensor, read, written and multiplied row by row, in Triton: what the GPU kernels of attention share.
 
 They alone import this file, and only where Triton is. mypy knows nothing of Triton's language.
 """
@@ -12,7 +12,7 @@ import triton.language as tl
 
 @triton.jit
 def load_tile(base_ptr, row, stride, mask, D: tl.constexpr):
-    """Rows of width D; zeros where the mask has none. Addresses are worked out in the type of `row`: 32 bits where they are enough."""
+    """Rows of width D; zeros where the mask has none. Addresses are worked out in the type of `row`: who calls it knows whether 32 bits are enough."""
     d = tl.arange(0, D)
     return tl.load(base_ptr + (row[:, None] * stride + d[None, :]), mask=mask[:, None], other=0.0)
 
@@ -28,7 +28,7 @@ def nsa_products_kernel(
     out_ptr, grad_ptr, total_ptr, T, H: tl.constexpr, D: tl.constexpr, BY_HEADS: tl.constexpr, ROWS: tl.constexpr
 ):
     """Of each row of (B, T, H, D), the sum of what out and grad are multiplied, as (B, T, H) or (B, H, T)."""
-    row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
     is_row = row < T * H
     base = tl.program_id(1).to(tl.int64) * T * H
     out, grad = load_tile(out_ptr + base * D, row, D, is_row, D), load_tile(grad_ptr + base * D, row, D, is_row, D)

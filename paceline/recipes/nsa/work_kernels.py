@@ -3,7 +3,8 @@
 
 chosen_work.py launches them; it alone imports this file, and only where Triton is. mypy knows nothing of Triton's language.
 
-edges_Y: where the queries of each block begin among all that are sorted by blocks, Y = X · (T + 1), a block T for what was not chosen;
+edges: where the queries of each block begin among all that are sorted by blocks, and where the last ones end; Y = X · (T + 1) blocks, a block
+T for what was not chosen;
 count_Y: the pieces of each block in the lower half, those of them that are not all of their block in the upper; upto_Y: summed up.
 """
 
@@ -38,7 +39,7 @@ def nsa_chosen_cut_kernel(edges_ptr, upto_ptr, pieces_ptr, Y, T, n, room, PIECE:
     upto = tl.load(upto_ptr + y, mask=y < Y, other=0)
     x = y // (T + 1)
     into = pieces_ptr + (upto & 0xFFFFFFFF).to(tl.int32) - count
-    sums = tl.where(count > 1, (upto >> 32).to(tl.int32) - count, -1)
+    sums = (upto >> 32).to(tl.int32) - count
     # Places count from the beginning of the row and group.
     begin -= x * T * n
     end -= x * T * n

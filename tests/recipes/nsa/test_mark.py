@@ -17,7 +17,7 @@ from paceline.recipes.nsa.workload import NsaWorkload
 from paceline.workload import Setting
 from tests.recipes.nsa.attentions import SMALL
 
-BRANCHES = ["nsa compressed", "nsa select", "nsa selected", "nsa window"]
+BRANCHES = ["nsa compressed", "nsa select", "nsa selected", "nsa window", "nsa mix"]
 LAYER = ["nsa compress", *BRANCHES]
 
 
