@@ -93,7 +93,7 @@ class _Chosen(torch.autograd.Function):
                 owner, work.pieces, count, sums, dk, dv, x0, T, room, G=sizes["G"], D=D, L=ctx.block
             )
             nsa_chosen_sum_kernel[_grid_of_queries(q, k, some)](
-                parts, some, dq, x0, T, ROWS=_JOINED, num_warps=_JOINED * D // 512, **sizes
+                parts, some, dq, x0, T, factor, ROWS=_JOINED, num_warps=_JOINED * D // 512, **sizes
             )
             del parts, sums
         return dq, dk, dv, None, None, None

@@ -58,12 +58,12 @@ def nsa_chosen_forward_kernel(
         for start in range(begin, end, ROWS // R):
             is_there, t, part, row = open_tile(entry_ptr + of_work, start, end, T, N, H, R, ROWS)
             q = load_tile(q_ptr + of_row * D, row, D, is_there, D)
-            score = tl.dot(q, tl.trans(k), input_precision=PRECISION) * scale
+            score = tl.dot(q, tl.trans(k), input_precision=PRECISION)
             score = tl.where(s[None, :] <= t[:, None], score, float("-inf"))
-            most = tl.max(score, 1)
-            p = tl.exp2(score - most[:, None])
+            most = tl.max(score, 1) * scale
+            p = tl.exp2(score * scale - most[:, None])
             total = tl.sum(p, 1)
-            out = tl.dot(p.to(v.dtype), v, input_precision=PRECISION) / total[:, None]
+            out = tl.dot(p.to(v.dtype), v, input_precision=PRECISION) * (1 / total)[:, None]
             store_tile(parts_ptr + of_work * R * D, part, D, is_there, out, D)
             tl.store(parts_lse_ptr + of_work * R + part, most + tl.log2(total), mask=is_there)
 
@@ -87,25 +87,25 @@ def nsa_chosen_join_kernel(
     """out and lse of some queries, from their parts."""
     R: tl.constexpr = H // G
     is_there, rows, part, chosen_ptr = open_sum(chosen_ptr, x0, T, H, G, N, ROWS)
-    # A query chooses its own block at least: so `most` is a number, but for rows that are not queries.
+    # A query chooses its own block at least: so `most` becomes a number, but for rows that are not queries.
     most = tl.where(is_there, float("-inf"), 0.0)
-    for i in range(N):
-        is_part = is_there & (tl.load(chosen_ptr + i, mask=is_there, other=-1) >= 0)
-        most = tl.maximum(most, tl.load(parts_lse_ptr + part + i * R, mask=is_part, other=float("-inf")))
     total = tl.zeros([ROWS], tl.float32)
     out = tl.zeros([ROWS, D], tl.float32)
     for i in range(N):
         is_part = is_there & (tl.load(chosen_ptr + i, mask=is_there, other=-1) >= 0)
-        weight = tl.exp2(tl.load(parts_lse_ptr + part + i * R, mask=is_part, other=float("-inf")) - most)
-        total += weight
-        out += weight[:, None] * load_tile(parts_ptr, part + i * R, D, is_part, D)
+        lse = tl.load(parts_lse_ptr + part + i * R, mask=is_part, other=float("-inf"))
+        larger = tl.maximum(most, lse)
+        shrink, weight = tl.exp2(most - larger), tl.exp2(lse - larger)
+        total = total * shrink + weight
+        out = out * shrink[:, None] + weight[:, None] * load_tile(parts_ptr, part + i * R, D, is_part, D)
+        most = larger
     store_tile(out_ptr, rows, D, is_there, out / total[:, None], D)
     tl.store(lse_ptr + rows, most + tl.log2(total), mask=is_there)
 
 
 @triton.jit(do_not_specialize=["x0", "T"])
 def nsa_chosen_sum_kernel(
-    parts_ptr, chosen_ptr, dq_ptr, x0, T,
+    parts_ptr, chosen_ptr, dq_ptr, x0, T, factor,
     H: tl.constexpr, G: tl.constexpr, D: tl.constexpr, N: tl.constexpr, ROWS: tl.constexpr,
 ):  # fmt: skip
     """dq of some queries: the sum of their parts."""
@@ -115,7 +115,7 @@ def nsa_chosen_sum_kernel(
     for i in range(N):
         is_part = is_there & (tl.load(chosen_ptr + i, mask=is_there, other=-1) >= 0)
         dq += load_tile(parts_ptr, part + i * R, D, is_part, D)
-    store_tile(dq_ptr, rows, D, is_there, dq, D)
+    store_tile(dq_ptr, rows, D, is_there, dq * factor, D)
 
 
 @triton.jit(do_not_specialize=["x0", "T", "room"])
@@ -142,12 +142,12 @@ def nsa_chosen_gradient_kernel(
             grad = load_tile(grad_ptr + of_row * D, row, D, is_there, D)
             lse = tl.load(lse_ptr + of_row + row, mask=is_there, other=float("inf"))
             delta = tl.load(delta_ptr + of_row + row, mask=is_there, other=0.0)
-            score = tl.dot(q, tl.trans(k), input_precision=PRECISION) * scale
-            p = tl.where(s[None, :] <= t[:, None], tl.exp2(score - lse[:, None]), 0.0)
+            score = tl.dot(q, tl.trans(k), input_precision=PRECISION)
+            p = tl.where(s[None, :] <= t[:, None], tl.exp2(score * scale - lse[:, None]), 0.0)
             dv = tl.dot(tl.trans(p.to(grad.dtype)), grad, dv, input_precision=PRECISION)
             ds = (p * (tl.dot(grad, tl.trans(v), input_precision=PRECISION) - delta[:, None])).to(q.dtype)
             dk = tl.dot(tl.trans(ds), q, dk, input_precision=PRECISION)
-            dq = tl.dot(ds, k, input_precision=PRECISION) * factor
+            dq = tl.dot(ds, k, input_precision=PRECISION)
             store_tile(parts_ptr + of_work * R * D, part, D, is_there, dq, D)
         sums = tl.load(pieces_ptr + 4 * room + piece)
         if sums < 0:

@@ -58,7 +58,7 @@ def _score(
     scores = query.new_empty((reach, rows, groups, count, num_selection), dtype=torch.float32)
     tile = {"BM": 32, "BN": 32, "num_warps": 4} if query.dtype == torch.float32 else TILES[width]
     tile = {**tile, "BN": max(tile["BN"], per_selection)}
-    nsa_score_kernel[(-(-count // tile["BM"]), -(-num_selection * per_selection // _SLOTS), rows * groups)](
+    nsa_score_kernel[(-(-num_selection * per_selection // _SLOTS), -(-count // tile["BM"]), rows * groups)](
         query, keys, logsum, frame.compressed.low, frame.compressed.high, frame.position_BT, frame.after_BT, scores,
         begin, length, num_slots, count, num_selection, LOG2_E / math.sqrt(width),
         H=heads, G=groups, D=width, SELECTION=pattern.selection_block, PER_BLOCK=per_block, PER_SELECTION=per_selection,

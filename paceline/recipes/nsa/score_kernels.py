@@ -32,10 +32,11 @@ def nsa_score_kernel(
     R: tl.constexpr = H // G
     x = tl.program_id(2)
     b, g = (x // G).to(tl.int64), x % G
-    row = tl.program_id(0) * BM + tl.arange(0, BM)
+    # Programs that read the same queries come one after another.
+    row = tl.program_id(1) * BM + tl.arange(0, BM)
     t = begin + row
-    here = begin + tl.program_id(0) * BM
-    end = begin + tl.minimum((tl.program_id(0) + 1) * BM, Q)
+    here = begin + tl.program_id(1) * BM
+    end = begin + tl.minimum((tl.program_id(1) + 1) * BM, Q)
     seen = tl.load(seen_ptr + b * T + t, mask=t < end, other=0)
     k_ptr += (b * N * G + g) * D
     q_ptr += ((b * T + here) * H + g * R) * D
@@ -48,7 +49,7 @@ def nsa_score_kernel(
         after = tl.minimum(tl.load(after_ptr + b * T + here), end)
         slots = (tl.load(position_ptr + b * T + after - 1) // SELECTION + 1) * PER_SELECTION
         mine = (t >= here) & (t < after)
-        begins = tl.program_id(1) * SLOTS
+        begins = tl.program_id(0) * SLOTS
         for start in range(begins, tl.minimum(begins + SLOTS, slots), BN):
             slot = low + start + tl.arange(0, BN)
             of_tile = k_ptr + (low + start).to(tl.int64) * G * D
