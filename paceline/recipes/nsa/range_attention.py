@@ -66,7 +66,7 @@ class _Range(torch.autograd.Function):
         lse = q.new_empty((B, H, T), dtype=torch.float32)
         tile = _tile("forward", D, q.dtype)
         nsa_range_forward_kernel[(-(-T // tile["BM"]), B * H)](
-            *_describe((q, tile["BM"]), (k, tile["BN"]), (v, tile["BN"])), stretch.low, stretch.high, out, lse, T, S, LOG2_E / math.sqrt(D), H=H, G=G, D=D, **tile
+            *describe((q, tile["BM"]), (k, tile["BN"]), (v, tile["BN"])), stretch.low, stretch.high, out, lse, T, S, LOG2_E / math.sqrt(D), H=H, G=G, D=D, **tile
         )  # fmt: skip
         ctx.save_for_backward(q, k, v, out, lse)
         ctx.stretch = stretch
@@ -88,8 +88,8 @@ class _Range(torch.autograd.Function):
         tile = _tile("query_gradient", D, q.dtype)
         factor = 1 / math.sqrt(D)
         nsa_range_query_gradient_kernel[(-(-T // tile["BM"]), B * H)](
-            *_describe((q, tile["BM"]), (k, tile["BN"]), (v, tile["BN"])), stretch.low, stretch.high, lse, delta,
-            *_describe((grad, tile["BM"])), dq, T, S, factor * LOG2_E, factor, H=H, G=G, D=D, **tile,
+            *describe((q, tile["BM"]), (k, tile["BN"]), (v, tile["BN"])), stretch.low, stretch.high, lse, delta,
+            *describe((grad, tile["BM"])), dq, T, S, factor * LOG2_E, factor, H=H, G=G, D=D, **tile,
         )  # fmt: skip
         tile = _tile("key_gradient", D, q.dtype)
         programs = -(-S // tile["BN"]) * B * G
@@ -98,14 +98,14 @@ class _Range(torch.autograd.Function):
         count = shares * spans
         dk, dv = (x.new_empty((count, *x.shape), dtype=torch.float32 if count > 1 else x.dtype) for x in (k, v))
         nsa_range_key_gradient_kernel[(-(-S // tile["BN"]), B * G, count)](
-            *_describe((q, tile["BM"]), (k, tile["BN"]), (v, tile["BN"])), stretch.low, stretch.high, stretch.since,
-            stretch.until, lse, delta, *_describe((grad, tile["BM"])), dk, dv, T, S,
+            *describe((q, tile["BM"]), (k, tile["BN"]), (v, tile["BN"])), stretch.low, stretch.high, stretch.since,
+            stretch.until, lse, delta, *describe((grad, tile["BM"])), dk, dv, T, S,
             factor * LOG2_E, factor, H=H, G=G, D=D, SHARE=H // G // shares, SPANS=spans, **tile,
         )  # fmt: skip
         return dq, *(x[0] if count == 1 else x.sum(0).to(q.dtype) for x in (dk, dv)), None
 
 
-def _describe(*tiled: tuple[torch.Tensor, int]) -> Iterator[Any]:
+def describe(*tiled: tuple[torch.Tensor, int]) -> Iterator[Any]:
     """Each (B, T, H, D) as (B · T, H · D), and the tokens of a tile of one head: the GPU copies such tiles by itself."""
     from triton.tools.tensor_descriptor import TensorDescriptor
 
