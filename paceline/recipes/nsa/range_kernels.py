@@ -25,7 +25,18 @@ def load_ends(low_ptr, high_ptr, t, T):
 
 
 @triton.jit
-def open_tile(q_desc, low_ptr, high_ptr, T, S, H: tl.constexpr, G: tl.constexpr, D: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr):
+def open_tile(
+    q_desc,
+    low_ptr,
+    high_ptr,
+    T,
+    S,
+    H: tl.constexpr,
+    G: tl.constexpr,
+    D: tl.constexpr,
+    BM: tl.constexpr,
+    BN: tl.constexpr,
+):
     """Of this program's tile of queries of one head: t, the queries, what they see, where the tile lies in (B · T, H · D), the places in
     lse_BHT, where row and group begin in (B · S, G · D), and the stretch of keys that any of them sees, with the tiles in it that all of them
     see whole.
@@ -198,18 +209,18 @@ def nsa_range_key_gradient_kernel(
     for h in range(g * (H // G) + share * SHARE, g * (H // G) + (share + 1) * SHARE):
         of_head = (b * H + h) * T
         # From the last query back: where the past is long, all tiles of keys end there, so that programs side by side read the same queries.
-        for i in range(0, tl.cdiv(end - rest, BM)):
+        for i in range(tl.cdiv(end - rest, BM)):
             start = rest + (tl.cdiv(end - rest, BM) - 1 - i) * BM
             dk, dv = add_key_gradients(
                 dk, dv, q_desc, k, v, grad_desc, b * T, h * D, low_ptr, high_ptr, lse_ptr + of_head, delta_ptr + of_head,
                 s, start, T, scale, BM, False, PRECISION,
             )  # fmt: skip
-        for i in range(0, (rest - whole) // BM):
+        for i in range((rest - whole) // BM):
             dk, dv = add_key_gradients(
                 dk, dv, q_desc, k, v, grad_desc, b * T, h * D, low_ptr, high_ptr, lse_ptr + of_head, delta_ptr + of_head,
                 s, rest - (i + 1) * BM, T, scale, BM, True, PRECISION,
             )  # fmt: skip
-        for i in range(0, tl.cdiv(whole - begin, BM)):
+        for i in range(tl.cdiv(whole - begin, BM)):
             start = begin + (tl.cdiv(whole - begin, BM) - 1 - i) * BM
             dk, dv = add_key_gradients(
                 dk, dv, q_desc, k, v, grad_desc, b * T, h * D, low_ptr, high_ptr, lse_ptr + of_head, delta_ptr + of_head,
