@@ -61,7 +61,7 @@ _GRIDS: Mapping[str, Mapping[str, tuple[int, ...]]] = {
 }
 """what is tried besides, by how the kernel's name begins"""
 _LEAST_NUMBERS, _MOST_NUMBERS = 48, 192
-"""fp32 numbers of sums and scores of one thread: with fewer it has too little to do, and it has 255 registers"""
+"""fp32 numbers of sums and scores of one thread, which has 255 registers"""
 _MOST_SHARED = 227 * 2**10
 """bytes of shared memory that a program may have"""
 
@@ -103,7 +103,9 @@ def _fits(launched: str, tile: Tile, width: int, block: int) -> bool:
     }[launched]
     numbers = (sums * width + scores * queries * keys) // (32 * tile["num_warps"])
     shared = 2 * width * (kept + tile["num_stages"] * loaded)
-    return _LEAST_NUMBERS <= numbers <= _MOST_NUMBERS and shared <= _MOST_SHARED
+    # With fewer than so many, half of the warps would do.
+    least = _LEAST_NUMBERS if tile["num_warps"] > 4 else 0
+    return least <= numbers <= _MOST_NUMBERS and shared <= _MOST_SHARED
 
 
 def describe(tile: Tile) -> str:

@@ -37,18 +37,17 @@ Job = tuple[str, Tile]
 Measure = Callable[[str, Tile], float | None]
 """ms of a kernel's pass with a tile; None: the tile does not fit"""
 
-_REPEATS = 5
 _WORTH = 0.98
 """of the built-in one's time: below it another tile is taken; above, the difference may be noise"""
 _AHEAD_CYCLES = 20_000_000
 """of the GPU's clock, about 10 ms: the host gets ahead of the device, and what is timed are kernels, not their launches"""
 
 
-def tune(case: Case, device: torch.device, limit_s: float | None = None) -> Tuned:
+def tune(case: Case, device: torch.device, limit_s: float | None = None, repeats: int = 5) -> Tuned:
     """The fastest tile of every kernel; what cannot be measured within the limit keeps its built-in one."""
     deadline = None if limit_s is None else time.monotonic() + limit_s
     compile_candidates(case, device, deadline)
-    times = measure_all(case, partial(time_tile, draw_inputs(case, FAST, device), repeats=_REPEATS), deadline)
+    times = measure_all(case, partial(time_tile, draw_inputs(case, FAST, device), repeats=repeats), deadline)
     torch.cuda.empty_cache()
     return Tuned(case, find_place(device), {kernel: find_fastest(tried) for kernel, tried in times.items()}, times)
 
@@ -90,7 +89,7 @@ def time_tile(inputs: Inputs, kernel: str, tile: Tile, repeats: int) -> float | 
             if is_backward:
                 found = forward()
                 upstream = [torch.ones_like(each) for each in found]
-                times.append(_time(lambda f=found, u=upstream: torch.autograd.grad(f, flows_to, u)))
+                times.append(_time(partial(torch.autograd.grad, found, flows_to, upstream)))
             else:
                 with torch.no_grad():
                     times.append(_time(forward))
@@ -137,8 +136,8 @@ def share_out(case: Case, processes: int) -> list[list[Job]]:
     for kernel in KERNELS:
         for tile in case.candidates(kernel):
             by_compiled.setdefault(f"{KERNELS[kernel]} {tile}", []).append((kernel, tile))
-    groups = list(by_compiled.values())
-    shares = [[job for group in groups[i::processes] for job in group] for i in range(max(1, processes))]
+    groups, processes = list(by_compiled.values()), max(1, processes)
+    shares = [[job for group in groups[i::processes] for job in group] for i in range(processes)]
     return [share for share in shares if share]
 
 
