@@ -100,18 +100,19 @@ def print_tuned(tuned: dict[str, Any], as_json: bool) -> None:
         print(json.dumps(tuned))
         return
     for case in tuned["cases"]:
-        table = Table("kernel", "built-in", "ms", "fastest", "ms", "measured", title=case["about"])
+        table = Table("kernel", "built-in", "ms", "fastest", "ms", title=case["about"])
         for row in case["kernels"]:
             built_in, fastest = (_say_ms(row[name]) for name in ("built_in_ms", "fastest_ms"))
-            counts = f"{row['measured']} of {row['tried']}"
-            table.add_row(row["kernel"], row["built_in"], built_in, row["fastest"], fastest, counts)
+            table.add_row(row["kernel"], row["built_in"], built_in, row["fastest"], fastest)
         print(f"{case['place']}; ms of the forward or the backward that the kernel is part of")
         Console().print(table)
+        measured, tried = (sum(row[name] for row in case["kernels"]) for name in ("measured", "tried"))
+        print(f"{measured} of {tried} candidates could be launched")
         print(f"kept in {case['file']}" if case["file"] else f"not kept: {case['problem']}")
 
 
 def _say_ms(ms: float | None) -> str:
-    return "does not fit" if ms is None else f"{ms:.3f}"
+    return "no fit" if ms is None else f"{ms:.3f}"
 
 
 def build_table(measured: dict[str, Any]) -> Any:

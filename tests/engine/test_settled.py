@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from paceline.engine.asking import ask_first
-from paceline.engine.build import build_trainer
+from paceline.engine.build import _settle, build_trainer
 from paceline.engine.checkpoint.reading import read_state
 from paceline.engine.ranks import Ranks
+from paceline.engine.state import TrainState
 from paceline.errors import ConfigError
 from paceline.files import read_json, read_records, write_json
 from paceline.telemetry.checkpoints import read_checkpoint
 from paceline.workload import Choice, Setting
-from tests.engine.conftest import Regression
+from tests.engine.conftest import Regression, build_context
 
 SECTIONS = {
     "train": {"max_steps": 2, "global_batch": 8, "micro_batch": 4},
@@ -91,11 +94,16 @@ def ask_all(ranks: Ranks) -> None:
         ask_first(ranks, refuse)
 
 
+def find_different_things(ranks: Ranks) -> None:
+    with tempfile.TemporaryDirectory() as root:
+        context, state = replace(build_context(Path(root)), ranks=ranks), TrainState()
+        setting = Setting(ranks.device, "sdpa")
+        found = _settle(context, Finds(f"on rank {ranks.rank}"), setting, state)
+    assert found == state.settled
+    assert found["found"] == "on rank 0"
+
+
 @pytest.mark.timeout(120)
 def test_what_rank_0_finds_counts_for_all(on_ranks) -> None:
     on_ranks(2, ask_all)
-
-
-def test_one_rank_asks_itself(make_context) -> None:
-    ranks = replace(make_context().ranks)
-    assert ask_first(ranks, lambda: {"a": 1}) == {"a": 1}
+    on_ranks(2, find_different_things)

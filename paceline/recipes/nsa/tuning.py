@@ -37,6 +37,8 @@ Job = tuple[str, Tile]
 Measure = Callable[[str, Tile], float | None]
 """ms of a kernel's pass with a tile; None: the tile does not fit"""
 
+_COMPILING = 0.7
+"""of the limit: the rest is for timing what is compiled by then"""
 _WORTH = 0.98
 """of the built-in one's time: below it another tile is taken; above, the difference may be noise"""
 _AHEAD_CYCLES = 20_000_000
@@ -45,8 +47,9 @@ _AHEAD_CYCLES = 20_000_000
 
 def tune(case: Case, device: torch.device, limit_s: float | None = None, repeats: int = 5) -> Tuned:
     """The fastest tile of every kernel; what cannot be measured within the limit keeps its built-in one."""
-    deadline = None if limit_s is None else time.monotonic() + limit_s
-    compile_candidates(case, device, deadline)
+    begin = time.monotonic()
+    compile_candidates(case, device, None if limit_s is None else begin + _COMPILING * limit_s)
+    deadline = None if limit_s is None else begin + limit_s
     times = measure_all(case, partial(time_tile, draw_inputs(case, FAST, device), repeats=repeats), deadline)
     torch.cuda.empty_cache()
     return Tuned(case, find_place(device), {kernel: find_fastest(tried) for kernel, tried in times.items()}, times)
