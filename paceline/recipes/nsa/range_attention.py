@@ -7,6 +7,7 @@ out, lse = attend_range(q, k, v, stretch)    # q (B, T, H, D), k and v (B, S, G,
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -72,7 +73,7 @@ class _Range(torch.autograd.Function):
         lse = q.new_empty((B, H, T), dtype=torch.float32)
         tile = _tile(tiles, f"{branch}_forward", q)
         nsa_range_forward_kernel[(-(-T // tile["BM"]), B * H)](
-            q, k, v, stretch.low, stretch.high, out, lse, T, S, LOG2_E / math.sqrt(D), H=H, G=G, D=D, **tile
+            *describe((q, tile["BM"]), (k, tile["BN"]), (v, tile["BN"])), stretch.low, stretch.high, out, lse, T, S, LOG2_E / math.sqrt(D), H=H, G=G, D=D, **tile
         )  # fmt: skip
         ctx.save_for_backward(q, k, v, out, lse)
         ctx.stretch, ctx.branch, ctx.tiles = stretch, branch, tiles
@@ -94,7 +95,8 @@ class _Range(torch.autograd.Function):
         tile = _tile(ctx.tiles, f"{ctx.branch}_query_gradient", q)
         factor = 1 / math.sqrt(D)
         nsa_range_query_gradient_kernel[(-(-T // tile["BM"]), B * H)](
-            q, k, v, stretch.low, stretch.high, lse, delta, grad, dq, T, S, factor * LOG2_E, factor, H=H, G=G, D=D, **tile
+            *describe((q, tile["BM"]), (k, tile["BN"]), (v, tile["BN"])), stretch.low, stretch.high, lse, delta,
+            *describe((grad, tile["BM"])), dq, T, S, factor * LOG2_E, factor, H=H, G=G, D=D, **tile,
         )  # fmt: skip
         tile = _tile(ctx.tiles, f"{ctx.branch}_key_gradient", q)
         programs = -(-S // tile["BN"]) * B * G
@@ -103,10 +105,19 @@ class _Range(torch.autograd.Function):
         count = shares * spans
         dk, dv = (x.new_empty((count, *x.shape), dtype=torch.float32 if count > 1 else x.dtype) for x in (k, v))
         nsa_range_key_gradient_kernel[(-(-S // tile["BN"]), B * G, count)](
-            q, k, v, stretch.low, stretch.high, stretch.since, stretch.until, lse, delta, grad, dk, dv, T, S,
+            *describe((q, tile["BM"]), (k, tile["BN"]), (v, tile["BN"])), stretch.low, stretch.high, stretch.since,
+            stretch.until, lse, delta, *describe((grad, tile["BM"])), dk, dv, T, S,
             factor * LOG2_E, factor, H=H, G=G, D=D, SHARE=H // G // shares, SPANS=spans, **tile,
         )  # fmt: skip
         return dq, *(x[0] if count == 1 else x.sum(0).to(q.dtype) for x in (dk, dv)), None, None, None
+
+
+def describe(*tiled: tuple[torch.Tensor, int]) -> Iterator[Any]:
+    """Each (B, T, H, D) as (B · T, H · D), and the tokens of a tile of one head: the GPU copies such tiles by itself."""
+    from triton.tools.tensor_descriptor import TensorDescriptor
+
+    for states, rows in tiled:
+        yield TensorDescriptor.from_tensor(states.flatten(2).flatten(0, 1), [rows, states.shape[3]])
 
 
 def sum_products(out: torch.Tensor, grad: torch.Tensor, by_heads: bool) -> torch.Tensor:
