@@ -103,6 +103,12 @@ class Setting:
     needs_even_calls: bool = False
     """in a training forward, the elements of the model's lists of modules are called equally often on all ranks, whatever their batches:
     the weights of such a block travel when it is called. Evaluations may do as they like"""
+    precision: str = "fp32"
+    """what matrix products and attention compute in: fp32, bf16 or fp16"""
+    micro_batch: int = 1
+    """samples of a rank's largest micro-step"""
+    settled: Mapping[str, Any] = field(default_factory=dict)
+    """what the workload itself settled for all ranks and every start of the run (`Settles`); empty outside a training"""
 
 
 @dataclass(frozen=True)
@@ -171,6 +177,20 @@ class Chooses(Protocol):
 
     def choices(self, setting: Setting) -> Sequence[Choice]:
         """For the place where it runs, the same on every rank; ConfigError where nothing is left to choose."""
+        ...
+
+
+@runtime_checkable
+class Settles(Protocol):
+    """What a workload has besides, where numbers depend on what is neither in its configuration nor the same at every start: what was
+    measured on this machine, what lies in somebody's cache."""
+
+    def settle(self, setting: Setting, before: Mapping[str, Any]) -> Mapping[str, Any]:
+        """What `choices` and `build_model` will find in `setting.settled`, on every rank: plain JSON, kept in the run's checkpoints.
+
+        Asked of rank 0 alone, no collectives, and before random numbers are seeded. `before` is what the run went by so far, empty at its
+        first start: it is to be kept to, unless the configuration asks for something else now, or it cannot be had here.
+        """
         ...
 
 

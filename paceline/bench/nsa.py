@@ -23,11 +23,12 @@ from paceline.bench.stopwatch import stopwatch
 from paceline.engine.backends import restricted
 from paceline.engine.out_of_memory import is_out_of_memory
 from paceline.recipes.nsa.attention import DenseAttention, Shape, SparseAttention
-from paceline.recipes.nsa.compression import Compression
 from paceline.recipes.nsa.config import Model
 from paceline.recipes.nsa.paths import build_stages, choose_path
-from paceline.recipes.nsa.pattern import Pattern, build_frame, one_document
+from paceline.recipes.nsa.pattern import one_document
+from paceline.recipes.nsa.stage_runs import Run, build_runs, draw_inputs
 from paceline.recipes.nsa.stages import STAGES
+from paceline.recipes.nsa.tile_store import Case
 
 LENGTHS = {"cuda": (2048, 4096, 8192, 16384, 32768, 65536, 131072), "cpu": (256, 512, 1024, 2048)}
 """where none are asked for"""
@@ -73,9 +74,7 @@ def _measure_length(
     length: int, heads: int, groups: int, width: int, path: str, device: torch.device, repeats: int
 ) -> dict[str, Any]:
     try:
-        runs = _build_stages(length, heads, groups, width, path, device)
-        times = {name: _time(forward, inputs, device, repeats) for name, (forward, inputs) in runs.items()}
-        del runs
+        times = _time_stages(length, heads, groups, width, path, device, repeats)
         shape = Shape(heads * width, heads, groups, width)
         layer = SparseAttention(shape, build_stages(path)).to(device)
         times["layer"] = _time(*_build_layer(layer, length, device), device, repeats)
@@ -91,54 +90,14 @@ def _measure_length(
     return {"length": length, "refused": None, "times": times}
 
 
-Run = tuple[Callable[[], Sequence[Tensor]], Sequence[Tensor]]
-"""what computes a stage, and what its gradients flow to"""
-
-
-def _build_stages(length: int, heads: int, groups: int, width: int, path: str, device: torch.device) -> dict[str, Run]:
-    pattern, stages = Pattern(), build_stages(path)
+def _time_stages(
+    length: int, heads: int, groups: int, width: int, path: str, device: torch.device, repeats: int
+) -> dict[str, dict[str, float]]:
+    stages, dtype = build_stages(path), "bfloat16" if device.type == "cuda" else "float32"
     assert stages is not None
-    frame = stages.lay_out(build_frame(one_document(1, length, device), pattern, width, torch.float32), pattern)
-    compression = Compression(pattern.block, width, 2 * width).to(device)
-    torch.manual_seed(0)
-    dtype = torch.bfloat16 if device.type == "cuda" else torch.float32
-
-    def draw(count: int, tokens: int = length) -> Tensor:
-        return torch.randn(1, tokens, count, width, device=device, dtype=dtype, requires_grad=True)
-
-    query, raw_keys, raw_values, keys, values, near_keys, near_values = (
-        draw(count) for count in (heads, *[groups] * 6)
-    )
-    few_keys, few_values = (draw(groups, pattern.num_slots(length)) for _ in range(2))
-    with torch.no_grad():
-        logsum = stages.attend_compressed(query, few_keys, few_values, frame)[1]
-        blocks = stages.select(query, few_keys, logsum, frame, pattern)
-
-    gates = torch.rand(1, length, heads, 3, device=device, dtype=dtype, requires_grad=True)
-    branches = [draw(heads) for _ in range(3)]
-
-    def compress() -> Sequence[Tensor]:
-        with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
-            return [stages.compress(states, compression, frame) for states in (raw_keys, raw_values)]
-
-    # By the names of STAGES; `compress` is that of keys and values together.
-    return {
-        "compress": (compress, [raw_keys, raw_values, *compression.parameters()]),
-        "compressed": (
-            lambda: [stages.attend_compressed(query, few_keys, few_values, frame)[0]],
-            [query, few_keys, few_values],
-        ),
-        "select": (lambda: [stages.select(query.detach(), few_keys.detach(), logsum, frame, pattern)], []),
-        "selected": (
-            lambda: [stages.attend_selected(query, keys, values, blocks, frame, pattern)],
-            [query, keys, values],
-        ),
-        "window": (
-            lambda: [stages.attend_window(query, near_keys, near_values, frame, pattern)],
-            [query, near_keys, near_values],
-        ),
-        "mix": (lambda: [stages.mix(gates, *branches)], [gates, *branches]),
-    }
+    inputs = draw_inputs(Case(1, length, heads, groups, width, dtype), stages, device)
+    runs = build_runs(inputs, stages, inputs.frame)
+    return {name: _time(forward, gradients, device, repeats) for name, (forward, gradients) in runs.items()}
 
 
 def _build_dense(length: int, heads: int, width: int, backend: str, device: torch.device) -> Run:

@@ -39,7 +39,20 @@ def command(
     heads: Annotated[int, typer.Option("--heads", min=1, help="Attention heads.")] = 12,
     groups: Annotated[int, typer.Option("--groups", min=1, help="Groups that share keys, values and blocks.")] = 2,
     width: Annotated[int, typer.Option("--width", min=2, help="Width of a head.")] = 64,
-    repeats: Annotated[int, typer.Option("--repeats", min=1, help="Timed calls of each stage.")] = 5,
+    repeats: Annotated[int, typer.Option("--repeats", min=1, help="Timed calls of each stage, or tile.")] = 5,
+    tune: Annotated[
+        bool,
+        typer.Option(
+            "--tune",
+            help="Find the fastest tiles of the kernels instead, for later trainings (8192 tokens if none given).",
+        ),
+    ] = False,
+    rows: Annotated[
+        int | None, typer.Option("--rows", min=1, help="With --tune: rows at a time, a training's micro-batch (1).")
+    ] = None,
+    precision: Annotated[
+        str | None, typer.Option("--precision", metavar="bf16|fp16", help="With --tune: of the training (bf16).")
+    ] = None,
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
@@ -55,8 +68,18 @@ def command(
         raise UsageError(f"{heads} heads cannot be shared out among {groups} groups", "--heads, --groups", "--groups 1")
     if width % 2:
         raise UsageError(f"heads {width} wide: RoPE turns coordinates in pairs", "--width", f"--width {width + 1}")
+    if precision not in (None, "bf16", "fp16"):
+        raise UsageError(f"--precision {precision} has no tiles to tune", "--precision", "--precision bf16, or fp16")
+    if not tune and (rows or precision):
+        raise UsageError("--rows and --precision are for --tune", "paceline bench nsa", "add --tune")
     asked = [word for length in lengths or () for word in ("--length", str(length))]
     shape = ["--heads", str(heads), "--groups", str(groups), "--width", str(width), "--repeats", str(repeats)]
+    if tune:
+        more = ["--rows", str(rows or 1), "--precision", precision or "bf16"]
+        with waiting("compiling and timing tiles"):
+            tuned = ask_worker(["paceline.bench.nsa_tiles", *asked, *shape, *more])
+        print_tuned(tuned, as_json)
+        return
     with waiting("timing each stage"):
         measured = ask_worker(["paceline.bench.nsa", *asked, *shape])
     if as_json:
@@ -67,6 +90,29 @@ def command(
     for dense, length in measured["break_even"].items():
         told = f"from {length:,} tokens on (of those measured)" if length else "at none of these lengths"
         print(f"faster than {_TITLES[f'layer_{dense}']}: {told}")
+
+
+def print_tuned(tuned: dict[str, Any], as_json: bool) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    if as_json:
+        print(json.dumps(tuned))
+        return
+    for case in tuned["cases"]:
+        table = Table("kernel", "built-in", "ms", "fastest", "ms", title=case["about"])
+        for row in case["kernels"]:
+            built_in, fastest = (_say_ms(row[name]) for name in ("built_in_ms", "fastest_ms"))
+            table.add_row(row["kernel"], row["built_in"], built_in, row["fastest"], fastest)
+        print(f"{case['place']}; ms of the forward or the backward that the kernel is part of")
+        Console().print(table)
+        measured, tried = (sum(row[name] for row in case["kernels"]) for name in ("measured", "tried"))
+        print(f"{measured} of {tried} candidates could be launched")
+        print(f"kept in {case['file']}" if case["file"] else f"not kept: {case['problem']}")
+
+
+def _say_ms(ms: float | None) -> str:
+    return "no fit" if ms is None else f"{ms:.3f}"
 
 
 def build_table(measured: dict[str, Any]) -> Any:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import torch
 
 from paceline.config.arithmetic import Length, plan_length
 from paceline.config.effects import find_idle_length
 from paceline.config.nearest import nearest
 from paceline.config.sections import Best
+from paceline.engine.asking import ask_first
 from paceline.engine.attention import choose_attention, find_calls
 from paceline.engine.average import Average
 from paceline.engine.checkpoint.saver import Saver
@@ -39,7 +43,7 @@ from paceline.engine.timing import build_timer
 from paceline.engine.trainer import Trainer
 from paceline.engine.warm_up import warm_up
 from paceline.errors import ConfigError, DataError
-from paceline.workload import Chooses, Contrasts, Objective, Setting, Workload
+from paceline.workload import Chooses, Contrasts, Objective, Setting, Settles, Workload
 
 
 def build_trainer(context: Context, workload: Workload) -> Trainer:
@@ -64,8 +68,11 @@ def build_trainer(context: Context, workload: Workload) -> Trainer:
     attention = choose_attention(config.attention, calls, precision.name, ranks, events, is_told=is_told)
     attention.install()
     kind = choose_strategy(ranks, config.parallel, events)
+    most = context.batch_plan.largest_micro_batch
+    setting = Setting(device, attention.kernel, kind.needs_even_calls, precision.name, most)
+    if isinstance(workload, Settles):
+        setting = replace(setting, settled=_settle(context, workload, setting, state))
     seed_model(config.run.seed)
-    setting = Setting(device, attention.kernel, kind.needs_even_calls)
     if isinstance(workload, Chooses):
         for choice in workload.choices(setting):
             events.choice(choice.about, choice.requested, choice.effective, choice.reason)
@@ -186,6 +193,12 @@ def _compile(context: Context, workload: Workload, strategy: Strategy) -> Compil
     dynamic, reason = choose_dynamic(config.dynamic, device_type, workload.has_static_shapes)
     context.events.choice("train.compile.dynamic", config.dynamic, dynamic, reason)
     return Compilation(context, strategy.model, dynamic)
+
+
+def _settle(context: Context, workload: Settles, setting: Setting, state: TrainState) -> dict[str, Any]:
+    """What the workload goes by: rank 0's, whatever others would find, and from the first checkpoint on for good."""
+    state.settled = ask_first(context.ranks, lambda: workload.settle(setting, state.settled))
+    return state.settled
 
 
 def choose_objective(config: Best, workload: Workload) -> Objective:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 
 @dataclass
@@ -24,6 +25,8 @@ class TrainState:
     """evaluations since the objective last improved"""
     evaluated_step: int | None = None
     """the last step whose evaluation is in these counts; a stop may have come before it"""
+    settled: dict[str, Any] = field(default_factory=dict)
+    """what the recipe goes by since the first start of the run, whatever it would find by now (`workload.Settles`)"""
 
     def check(self) -> None:
         """Raises ValueError for what no run can have written."""
@@ -36,6 +39,8 @@ class TrainState:
             raise ValueError(f"objective is {self.objective!r}")
         if self.best is not None and type(self.best) not in (int, float):
             raise ValueError(f"best is {self.best!r}")
+        if not isinstance(self.settled, dict):
+            raise ValueError(f"settled is {self.settled!r}")
 
 
 @dataclass(frozen=True)

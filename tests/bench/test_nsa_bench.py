@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
-from paceline.bench import nsa
+from paceline.bench import nsa, nsa_tiles
 from paceline.cli import asking
 from paceline.cli.main import run_command
+from paceline.errors import UsageError
+from paceline.recipes.nsa.config import Model
+from tests.recipes.nsa.tuned import make_tuned
 
 
 def row(length: int, ours: float, dense: float) -> dict:
@@ -75,3 +80,40 @@ def test_the_command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixt
     assert "cannot be shared out" in capsys.readouterr().err
     assert run_command(["bench", "nsa", "--width", "33"]) == 2
     assert "--width 34" in capsys.readouterr().err
+
+
+def test_the_command_tunes(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    tuned = make_tuned(2)
+    times = tuned.times | {"select": [(tile, None) for tile, _ in tuned.times["select"]]}
+    answer = {"cases": [nsa_tiles.report(replace(tuned, times=times))]}
+    asked: list[list[str]] = []
+    monkeypatch.setattr(asking, "ask_worker", lambda arguments: asked.append(arguments) or answer)
+    assert run_command(["bench", "nsa", "--tune", "--rows", "4", "--precision", "fp16", "--repeats", "3"]) == 0
+    assert asked[0][0] == "paceline.bench.nsa_tiles"
+    given = dict(zip(asked[0][1::2], asked[0][2::2], strict=True))
+    assert given == {
+        "--heads": "12",
+        "--groups": "2",
+        "--width": "64",
+        "--repeats": "3",
+        "--rows": "4",
+        "--precision": "fp16",
+    }
+    shown = capsys.readouterr().out
+    assert "a GPU, torch 2.11.0, Triton 3.6.0" in shown
+    assert "4 × 8,192 tokens, 12 heads in 2 groups, 64 wide, bfloat16" in " ".join(shown.split())
+    assert "no fit" in shown
+    assert str(tmp_path) in shown
+    tried = sum(len(tried) for tried in times.values())
+    assert f"{tried - len(times['select'])} of {tried} candidates" in shown
+    run_command(["bench", "nsa", "--tune", "--json"])
+    assert json.loads(capsys.readouterr().out) == answer
+    for words, why in ((["--rows", "2"], "for --tune"), (["--tune", "--precision", "fp32"], "no tiles to tune")):
+        assert run_command(["bench", "nsa", *words]) == 2
+        assert why in capsys.readouterr().err
+
+
+def test_there_is_nothing_to_tune_without_kernels() -> None:
+    with pytest.raises(UsageError, match="there are no tiles to tune: its kernels"):
+        nsa_tiles.measure([], 1, Model(head_width=32), "bf16", 1)

@@ -96,7 +96,8 @@ def read_state(checkpoint: Checkpoint) -> TrainState:
     """Where the run was."""
     path = checkpoint.path / STATE
     try:
-        content = read_json(path)
+        # What was saved before there was such a thing had settled nothing.
+        content = {"settled": {}} | read_json(path)
         state = TrainState(**{field.name: content[field.name] for field in dataclasses.fields(TrainState)})
         state.check()
     except (OSError, ValueError, TypeError, KeyError, RecursionError) as error:

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import torch.distributed as dist
 
 from paceline.config.changes import find_changes, list_changes
+from paceline.engine.asking import ask_first
 from paceline.engine.average import Average
 from paceline.engine.checkpoint.keeping import refresh_links, remove_leftovers, warn_unset
 from paceline.engine.checkpoint.reading import (
@@ -30,7 +30,7 @@ from paceline.engine.precision import Precision
 from paceline.engine.state import TrainState
 from paceline.engine.strategies.base import Strategy
 from paceline.engine.tables import Tables
-from paceline.errors import CheckpointError, PacelineError, error_from_record
+from paceline.errors import CheckpointError
 from paceline.files import read_records, storage_errors
 from paceline.telemetry.checkpoints import Checkpoint, list_checkpoints, newest_whole, read_checkpoint
 from paceline.telemetry.events import EventLog
@@ -87,17 +87,7 @@ class Start:
 
 def choose_start(context: Context) -> Start:
     """The same on every rank; what is wrong is raised on every rank."""
-    message: list[dict[str, Any]] = [{}]
-    if context.ranks.is_first:
-        try:
-            message[0] = _choose(context)
-        except PacelineError as error:
-            message[0] = {"error": error.to_record()}
-    if context.ranks.has_group:
-        dist.broadcast_object_list(message, src=0)
-    chosen = message[0]
-    if "error" in chosen:
-        raise error_from_record(chosen["error"])
+    chosen = ask_first(context.ranks, lambda: _choose(context))
     if "weights" in chosen:
         return Start(TrainState(), weights=chosen["weights"])
     if "checkpoint" not in chosen:

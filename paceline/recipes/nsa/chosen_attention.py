@@ -18,6 +18,7 @@ from torch.autograd.function import once_differentiable
 
 from paceline.recipes.nsa.chosen_work import Work, plan_work
 from paceline.recipes.nsa.range_attention import LOG2_E, precision_of, sum_products
+from paceline.recipes.nsa.tiles import BUILT_IN, Tiles
 
 _MOST_PARTS = 2**31
 """bytes that are kept of what queries found, unless one row and group has more"""
@@ -25,18 +26,22 @@ _JOINED = 32
 """heads of queries whose parts one program puts together"""
 
 
-def attend_chosen(q: Tensor, k: Tensor, v: Tensor, chosen: Tensor, owner: Tensor, block: int) -> Tensor:
+def attend_chosen(
+    q: Tensor, k: Tensor, v: Tensor, chosen: Tensor, owner: Tensor, block: int, tiles: Tiles = BUILT_IN
+) -> Tensor:
     """What each query reads in its blocks, up to itself; `chosen` has their first keys (-1: none), its own block among them.
 
     `owner` (B, T) is the first key of the block that each key belongs to: at the end of a document blocks are shorter than `block`.
     """
-    out: Tensor = _Chosen.apply(q, k, v, chosen, owner, block)  # type: ignore[no-untyped-call]
+    out: Tensor = _Chosen.apply(q, k, v, chosen, owner, block, tiles)  # type: ignore[no-untyped-call]
     return out
 
 
 class _Chosen(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, chosen: Tensor, owner: Tensor, block: int) -> Tensor:
+    def forward(
+        ctx: Any, q: Tensor, k: Tensor, v: Tensor, chosen: Tensor, owner: Tensor, block: int, tiles: Tiles
+    ) -> Tensor:
         from paceline.recipes.nsa.chosen_kernels import nsa_chosen_forward_kernel, nsa_chosen_join_kernel
 
         q, k, v = q.contiguous(), k.contiguous(), v.contiguous()
@@ -51,7 +56,7 @@ class _Chosen(torch.autograd.Function):
             parts, parts_lse = _new_parts(q, k, some), _new_parts(q, k, some, of_one=True)
             nsa_chosen_forward_kernel[(work.programs,)](
                 q, k, v, work.entry, work.pieces, work.upto[-1:], parts, parts_lse, x0, T, work.pieces.shape[1],
-                LOG2_E / math.sqrt(D), L=block, **_tile("forward", D, block, q.dtype), **sizes,
+                LOG2_E / math.sqrt(D), L=block, **_tile(tiles, "selected_forward", q, block), **sizes,
             )  # fmt: skip
             nsa_chosen_join_kernel[_grid_of_queries(q, k, some)](
                 parts, parts_lse, some, out, lse, x0, T, ROWS=_JOINED, num_warps=_JOINED * D // 512, **sizes
@@ -61,7 +66,7 @@ class _Chosen(torch.autograd.Function):
             del parts, parts_lse
         planned = [each for work in works for each in (work.entry, work.pieces, work.upto)]
         ctx.save_for_backward(q, k, v, chosen, owner, out, lse, *planned)
-        ctx.block, ctx.rooms = block, [(work.programs, work.sums_room) for work in works]
+        ctx.block, ctx.tiles, ctx.rooms = block, tiles, [(work.programs, work.sums_room) for work in works]
         return out
 
     @staticmethod
@@ -87,7 +92,7 @@ class _Chosen(torch.autograd.Function):
             sums = q.new_empty((work.sums_room, 2, ctx.block, D), dtype=torch.float32)
             nsa_chosen_gradient_kernel[(work.programs,)](
                 q, k, v, owner, work.entry, work.pieces, count, lse, delta, grad, parts, dk, dv, sums, x0, T, room,
-                factor * LOG2_E, factor, L=ctx.block, **_tile("gradient", D, ctx.block, q.dtype), **sizes,
+                factor * LOG2_E, factor, L=ctx.block, **_tile(ctx.tiles, "selected_gradient", q, ctx.block), **sizes,
             )  # fmt: skip
             nsa_chosen_join_keys_kernel[(work.programs,)](
                 owner, work.pieces, count, sums, dk, dv, x0, T, room, G=sizes["G"], D=D, L=ctx.block
@@ -96,7 +101,7 @@ class _Chosen(torch.autograd.Function):
                 parts, some, dq, x0, T, factor, ROWS=_JOINED, num_warps=_JOINED * D // 512, **sizes
             )
             del parts, sums
-        return dq, dk, dv, None, None, None
+        return dq, dk, dv, None, None, None, None
 
 
 def _slices(q: Tensor, k: Tensor, chosen: Tensor) -> Iterator[tuple[int, Tensor]]:
@@ -123,21 +128,5 @@ def _sizes(q: Tensor, k: Tensor, chosen: Tensor) -> dict[str, int]:
     return {"H": q.shape[2], "G": k.shape[2], "D": q.shape[3], "N": chosen.shape[2]}
 
 
-TILES = {
-    ("forward", 64): {"ROWS": 128, "num_warps": 4, "num_stages": 3},
-    ("gradient", 64): {"ROWS": 64, "KEYS_FIRST": False, "num_warps": 4, "num_stages": 3},
-    ("forward", 128): {"ROWS": 128, "num_warps": 4, "num_stages": 2},
-    ("gradient", 128): {"ROWS": 32, "KEYS_FIRST": True, "num_warps": 4, "num_stages": 2},
-}
-"""the fastest of those tried on an H200 with blocks of 64, by kernel and width of a head"""
-
-
-def _tile(kernel: str, width: int, block: int, dtype: torch.dtype) -> dict[str, Any]:
-    if dtype == torch.float32:
-        tile = {"ROWS": 32, "num_warps": 4, "num_stages": 1}
-    elif block > 64:
-        # What fits, keys and values of such a block being as large as they are.
-        tile = {"ROWS": 64, "num_warps": 8, "num_stages": 1}
-    else:
-        tile = TILES[kernel, width]
-    return {**tile, "PRECISION": precision_of(dtype)}
+def _tile(tiles: Tiles, kernel: str, q: Tensor, block: int) -> dict[str, Any]:
+    return {**tiles.find(kernel, q.shape[3], q.dtype, block), "PRECISION": precision_of(q.dtype)}

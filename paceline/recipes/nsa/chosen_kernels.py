@@ -143,8 +143,8 @@ def nsa_chosen_sum_kernel(
 def nsa_chosen_gradient_kernel(
     q_ptr, k_ptr, v_ptr, owner_ptr, entry_ptr, pieces_ptr, count_ptr, lse_ptr, delta_ptr, grad_ptr, parts_ptr, dk_ptr, dv_ptr, sums_ptr,
     x0, T, room, scale, factor,
-    H: tl.constexpr, G: tl.constexpr, D: tl.constexpr, N: tl.constexpr, L: tl.constexpr, ROWS: tl.constexpr, KEYS_FIRST: tl.constexpr,
-    PRECISION: tl.constexpr,
+    H: tl.constexpr, G: tl.constexpr, D: tl.constexpr, N: tl.constexpr, L: tl.constexpr, ROWS: tl.constexpr, PRECISION: tl.constexpr,
+    KEYS_FIRST: tl.constexpr = False,
 ):  # fmt: skip
     """Parts of dq; keys or queries as rows of the scores, whichever is the faster; dk and dv of one block after another where all of its queries are one piece of work, and where not, a sum for
     `nsa_chosen_join_keys_kernel`.

@@ -38,6 +38,12 @@ class Model(Section):
         "auto: fast where there are kernels for it, else torch.",
         NUMERICS,
     )
+    tiles: Literal["auto", "built-in", "tune"] = key(
+        "auto",
+        "Tiles of the kernels: auto: those that `paceline bench nsa --tune` measured for this GPU, these versions and this shape, "
+        "else the built-in ones; tune: what was not measured yet is, before the first step.",
+        NUMERICS,
+    )
     width: int = key(768, "Width of the hidden states.", IDENTITY, ge=1)
     layers: int = key(12, "Transformer blocks.", IDENTITY, ge=1)
     heads: int = key(12, "Attention heads.", IDENTITY, ge=1)
@@ -150,8 +156,10 @@ def _list_idle(config: NsaConfig) -> Iterator[tuple[str, str]]:
     if is_sparse(config)[0]:
         if config.attention.fallback != "error":  # which ends a run that asks for what it cannot have
             yield "attention.impl", "sparse attention has stages of its own: model.sparse_path"
+        if config.model.sparse_path in ("torch", "reference"):
+            yield "model.tiles", f"only kernels have tiles, and model.sparse_path={config.model.sparse_path} has none"
     else:
-        for name in ("sparse_path", "gate", "block", "stride", "selection_block", "selected", "window"):
+        for name in ("sparse_path", "tiles", "gate", "block", "stride", "selection_block", "selected", "window"):
             yield f"model.{name}", "attention is dense"
 
 

@@ -13,6 +13,7 @@ from torch.nn import functional as F
 
 from paceline.recipes.nsa.pattern import Frame, Pattern
 from paceline.recipes.nsa.range_attention import Stretch, build_stretch
+from paceline.recipes.nsa.tiles import BUILT_IN, Tiles
 
 
 @dataclass(frozen=True)
@@ -31,9 +32,11 @@ class FastFrame(Frame):
     """the token after the document"""
     cover_BTc: Tensor
     """the compressed blocks that a token lies in, as indices into (slots × tokens of a block); -1 for none"""
+    tiles: Tiles = BUILT_IN
+    """what the kernels are launched with"""
 
 
-def lay_out(frame: Frame, pattern: Pattern) -> FastFrame:
+def lay_out(frame: Frame, pattern: Pattern, tiles: Tiles = BUILT_IN) -> FastFrame:
     """Nothing here waits for the device."""
     length, num_slots = frame.positions_BT.shape[1], frame.ends_BN.shape[1]
     index_T = torch.arange(length, device=frame.positions_BT.device)
@@ -56,6 +59,7 @@ def lay_out(frame: Frame, pattern: Pattern) -> FastFrame:
         _narrow(positions),
         _narrow(after),
         _find_cover(frame, pattern),
+        tiles,
     )
 
 

@@ -7,6 +7,8 @@ torch.compile leaves them alone: it would compile each kernel anew for every cal
 from __future__ import annotations
 
 import math
+from dataclasses import replace
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -19,12 +21,15 @@ from paceline.recipes.nsa.fast_selection import select
 from paceline.recipes.nsa.pattern import Frame, Pattern
 from paceline.recipes.nsa.range_attention import attend_range
 from paceline.recipes.nsa.stages import Stages
+from paceline.recipes.nsa.tiles import Tiles
 
 
 def attend_compressed(
     query_BTHD: Tensor, keys_BNGD: Tensor, values_BNGD: Tensor, frame: Frame
 ) -> tuple[Tensor, Tensor]:
-    out, logsum = attend_range(query_BTHD, keys_BNGD, values_BNGD, fast(frame).compressed)
+    out, logsum = attend_range(
+        query_BTHD, keys_BNGD, values_BNGD, fast(frame).compressed, "compressed", fast(frame).tiles
+    )
     return out, torch.where(logsum.isinf(), -math.inf, logsum * math.log(2))
 
 
@@ -33,14 +38,21 @@ def attend_selected(
 ) -> Tensor:
     first = frame.starts_BT[..., None, None] + blocks_BTGn * pattern.selection_block
     chosen = torch.where(blocks_BTGn < 0, -1, first)
-    return attend_chosen(query_BTHD, keys_BTGD, values_BTGD, chosen, fast(frame).owner_BT, pattern.selection_block)
+    owner, tiles = fast(frame).owner_BT, fast(frame).tiles
+    return attend_chosen(query_BTHD, keys_BTGD, values_BTGD, chosen, owner, pattern.selection_block, tiles)
 
 
 def attend_window(query_BTHD: Tensor, keys_BTGD: Tensor, values_BTGD: Tensor, frame: Frame, pattern: Pattern) -> Tensor:
-    return attend_range(query_BTHD, keys_BTGD, values_BTGD, fast(frame).window)[0]
+    return attend_range(query_BTHD, keys_BTGD, values_BTGD, fast(frame).window, "window", fast(frame).tiles)[0]
 
 
 FAST = Stages(lay_out, compress, attend_compressed, select, attend_selected, attend_window, mix, can_compile=False)
+
+
+def build_fast(tiles: Tiles) -> Stages:
+    """With these tiles: they travel in the frame, which every stage is given."""
+    return replace(FAST, lay_out=partial(lay_out, tiles=tiles))
+
 
 KERNELS = {"compressed": "nsa_range", "selected": "nsa_chosen", "window": "nsa_range"}
 """how the names of the kernels begin that compute each branch"""

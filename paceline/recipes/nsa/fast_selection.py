@@ -21,11 +21,6 @@ _SLOTS = 512
 """that one program scores; so several programs share a tile of queries"""
 _AT_ONCE = 1024
 """scores that a warp keeps in registers to find the highest of"""
-TILES = {
-    64: {"BM": 64, "BN": 64, "num_warps": 4, "num_stages": 3},
-    128: {"BM": 64, "BN": 128, "num_warps": 4, "num_stages": 3},
-}
-"""the fastest of those tried on an H200, by the width of a head"""
 
 
 def select(query_BTHD: Tensor, keys_BNGD: Tensor, logsum_BHT: Tensor, frame: Frame, pattern: Pattern) -> Tensor:
@@ -56,7 +51,7 @@ def _score(
     per_block, per_selection = pattern.block // pattern.stride, pattern.selection_block // pattern.stride
     reach = 1 + -(-(per_block - 1) // per_selection)
     scores = query.new_empty((reach, rows, groups, count, num_selection), dtype=torch.float32)
-    tile = {"BM": 32, "BN": 32, "num_warps": 4} if query.dtype == torch.float32 else TILES[width]
+    tile = frame.tiles.find("select", width, query.dtype)
     tile = {**tile, "BN": max(tile["BN"], per_selection)}
     nsa_score_kernel[(-(-num_selection * per_selection // _SLOTS), -(-count // tile["BM"]), rows * groups)](
         *describe((query, tile["BM"]), (keys, tile["BN"])), logsum, frame.compressed.low, frame.compressed.high, frame.position_BT, frame.after_BT, scores,

@@ -17,9 +17,10 @@ from importlib.util import find_spec
 
 from paceline.errors import ConfigError
 from paceline.recipes.nsa.config import Model
-from paceline.recipes.nsa.fast_path import FAST, KERNELS
+from paceline.recipes.nsa.fast_path import FAST, KERNELS, build_fast
 from paceline.recipes.nsa.gates import BRANCHES
 from paceline.recipes.nsa.stages import Stages
+from paceline.recipes.nsa.tiles import BUILT_IN, Tiles
 from paceline.recipes.nsa.torch_path import TORCH
 
 
@@ -66,9 +67,11 @@ def fast_refusal(device_type: str, model: Model) -> str:
     return ""
 
 
-def build_stages(path: str) -> Stages | None:
-    """None: the reference, which has none."""
-    return {"fast": FAST, "torch": TORCH, "reference": None}[path]
+def build_stages(path: str, tiles: Tiles = BUILT_IN) -> Stages | None:
+    """None: the reference, which has none. Tiles are of the fast path."""
+    if path == "fast":
+        return FAST if tiles is BUILT_IN else build_fast(tiles)
+    return {"torch": TORCH, "reference": None}[path]
 
 
 def name_kernels(path: str) -> Mapping[str, str]:

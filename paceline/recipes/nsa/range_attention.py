@@ -14,6 +14,8 @@ from typing import Any
 import torch
 from torch.autograd.function import once_differentiable
 
+from paceline.recipes.nsa.tiles import BUILT_IN, Tiles
+
 LOG2_E = math.log2(math.e)
 _ENOUGH_PROGRAMS = 512
 """tiles of keys that keep a GPU busy"""
@@ -47,16 +49,21 @@ def build_stretch(low: torch.Tensor, high: torch.Tensor, num_keys: int) -> Stret
 
 
 def attend_range(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, stretch: Stretch
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, stretch: Stretch, branch: str = "window", tiles: Tiles = BUILT_IN
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """What each query reads, 0 where it sees nothing, and the logarithm of its softmax's denominator (B, H, T), in base 2; +inf there."""
-    out, lse = _Range.apply(q, k, v, stretch)  # type: ignore[no-untyped-call]
+    """What each query reads, 0 where it sees nothing, and the logarithm of its softmax's denominator (B, H, T), in base 2; +inf there.
+
+    `branch`: whose tiles the kernels are launched with, window or compressed.
+    """
+    out, lse = _Range.apply(q, k, v, stretch, branch, tiles)  # type: ignore[no-untyped-call]
     return out, lse
 
 
 class _Range(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, stretch: Stretch) -> Any:
+    def forward(
+        ctx: Any, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, stretch: Stretch, branch: str, tiles: Tiles
+    ) -> Any:
         from paceline.recipes.nsa.range_kernels import nsa_range_forward_kernel
 
         q, k, v = q.contiguous(), k.contiguous(), v.contiguous()
@@ -64,12 +71,12 @@ class _Range(torch.autograd.Function):
         S, G = k.shape[1:3]
         out = torch.empty_like(q)
         lse = q.new_empty((B, H, T), dtype=torch.float32)
-        tile = _tile("forward", D, q.dtype)
+        tile = _tile(tiles, f"{branch}_forward", q)
         nsa_range_forward_kernel[(-(-T // tile["BM"]), B * H)](
             *describe((q, tile["BM"]), (k, tile["BN"]), (v, tile["BN"])), stretch.low, stretch.high, out, lse, T, S, LOG2_E / math.sqrt(D), H=H, G=G, D=D, **tile
         )  # fmt: skip
         ctx.save_for_backward(q, k, v, out, lse)
-        ctx.stretch = stretch
+        ctx.stretch, ctx.branch, ctx.tiles = stretch, branch, tiles
         ctx.mark_non_differentiable(lse)
         return out, lse
 
@@ -85,13 +92,13 @@ class _Range(torch.autograd.Function):
         S, G = k.shape[1:3]
         delta = sum_products(out, grad, by_heads=True)
         dq = torch.empty_like(q)
-        tile = _tile("query_gradient", D, q.dtype)
+        tile = _tile(ctx.tiles, f"{ctx.branch}_query_gradient", q)
         factor = 1 / math.sqrt(D)
         nsa_range_query_gradient_kernel[(-(-T // tile["BM"]), B * H)](
             *describe((q, tile["BM"]), (k, tile["BN"]), (v, tile["BN"])), stretch.low, stretch.high, lse, delta,
             *describe((grad, tile["BM"])), dq, T, S, factor * LOG2_E, factor, H=H, G=G, D=D, **tile,
         )  # fmt: skip
-        tile = _tile("key_gradient", D, q.dtype)
+        tile = _tile(ctx.tiles, f"{ctx.branch}_key_gradient", q)
         programs = -(-S // tile["BN"]) * B * G
         shares, spans = _share_out(programs, H // G)
         # What several shares of the heads and spans of queries add is kept apart, and summed in their order.
@@ -102,7 +109,7 @@ class _Range(torch.autograd.Function):
             stretch.until, lse, delta, *describe((grad, tile["BM"])), dk, dv, T, S,
             factor * LOG2_E, factor, H=H, G=G, D=D, SHARE=H // G // shares, SPANS=spans, **tile,
         )  # fmt: skip
-        return dq, *(x[0] if count == 1 else x.sum(0).to(q.dtype) for x in (dk, dv)), None
+        return dq, *(x[0] if count == 1 else x.sum(0).to(q.dtype) for x in (dk, dv)), None, None, None
 
 
 def describe(*tiled: tuple[torch.Tensor, int]) -> Iterator[Any]:
@@ -138,18 +145,5 @@ def precision_of(dtype: torch.dtype) -> str:
     return "ieee" if dtype == torch.float32 else "tf32"
 
 
-TILES = {
-    ("forward", 64): {"BM": 64, "BN": 64, "num_warps": 4, "num_stages": 3},
-    ("query_gradient", 64): {"BM": 64, "BN": 64, "num_warps": 4, "num_stages": 2},
-    ("key_gradient", 64): {"BM": 64, "BN": 64, "num_warps": 4, "num_stages": 3},
-    ("forward", 128): {"BM": 64, "BN": 64, "num_warps": 4, "num_stages": 2},
-    ("query_gradient", 128): {"BM": 64, "BN": 64, "num_warps": 4, "num_stages": 2},
-    ("key_gradient", 128): {"BM": 64, "BN": 64, "num_warps": 4, "num_stages": 2},
-}
-"""the fastest of those tried on an H200, by kernel and width of a head"""
-
-
-def _tile(kernel: str, width: int, dtype: torch.dtype) -> dict[str, Any]:
-    if dtype == torch.float32:
-        return {"BM": 32, "BN": 32, "PRECISION": precision_of(dtype), "num_warps": 4, "num_stages": 1}
-    return {**TILES[kernel, width], "PRECISION": precision_of(dtype)}
+def _tile(tiles: Tiles, kernel: str, q: torch.Tensor) -> dict[str, Any]:
+    return {**tiles.find(kernel, q.shape[3], q.dtype), "PRECISION": precision_of(q.dtype)}

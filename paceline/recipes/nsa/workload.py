@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from paceline.engine.precision import DTYPES
 from paceline.errors import UsageError
 from paceline.recipes.nsa.attention import Shape
 from paceline.recipes.nsa.batch import TokenBatch
@@ -19,16 +20,20 @@ from paceline.recipes.nsa.config import NsaConfig, is_sparse
 from paceline.recipes.nsa.flops import count_flops
 from paceline.recipes.nsa.gates import BRANCHES
 from paceline.recipes.nsa.model import LanguageModel, count_parameters
-from paceline.recipes.nsa.paths import build_stages, choose_path, find_path, name_kernels
+from paceline.recipes.nsa.paths import Path, build_stages, choose_path, find_path, name_kernels
 from paceline.recipes.nsa.pattern import Pattern
 from paceline.recipes.nsa.samples import TokenSamples, load_samples
 from paceline.recipes.nsa.sampling import write_text
 from paceline.recipes.nsa.stages import STAGES, Stages, name_stage
+from paceline.recipes.nsa.tile_choice import read_tiles, settle_tiles, tell_tiles
+from paceline.recipes.nsa.tile_store import Case
 from paceline.workload import AttentionCall, Choice, Objective, Sampled, Setting, Workload
+
+_MOST_TUNING_S = 240
 
 
 class NsaWorkload(Workload):
-    """Implements `paceline.workload.Workload`, `Attends` and `Chooses`."""
+    """Implements `paceline.workload.Workload`, `Attends`, `Chooses` and `Settles`."""
 
     objective = Objective("loss", "min")
     metric_names = ("loss", "perplexity", "accuracy")
@@ -47,7 +52,7 @@ class NsaWorkload(Workload):
     def build_model(self, setting: Setting) -> LanguageModel:
         """Sparse by what can compute it on this device: a training has asked for its path before (`choices`)."""
         path = find_path(self._config.model.sparse_path, setting.device.type, self._config.model)
-        return self._build(setting, build_stages(path.name))
+        return self._build(setting, build_stages(path.name, read_tiles(setting.settled.get("tiles", {}))))
 
     def _build(self, setting: Setting, stages: Stages | None) -> LanguageModel:
         config, model = self._config, self._config.model
@@ -69,11 +74,30 @@ class NsaWorkload(Workload):
         if self._is_sparse:
             path = choose_path(model.sparse_path, setting.device.type, model, self._config.attention.fallback)
             chosen.append(Choice("model.sparse_path", model.sparse_path, path.name, path.reason))
+            chosen += self._tell_tiles(setting, path)
             stages = build_stages(path.name)
             for stage in STAGES:
                 computes = "reference.attend" if stages is None else name_stage(stages, stage)
                 chosen.append(Choice(f"attention.{stage}", model.sparse_path, computes, path.reason))
         return chosen
+
+    def _tell_tiles(self, setting: Setting, path: Path) -> Sequence[Choice]:
+        word = self._config.model.tiles
+        if path.name != "fast":
+            return [Choice("model.tiles", word, "none", f"no kernels: {path.reason}")]
+        return tell_tiles(word, setting.settled["tiles"])
+
+    def settle(self, setting: Setting, before: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The tiles of the kernels, where kernels compute it."""
+        config, model = self._config, self._config.model
+        if not self._is_sparse or find_path(model.sparse_path, setting.device.type, model).name != "fast":
+            return before
+        dtype = str(DTYPES[setting.precision]).removeprefix("torch.")
+        rows, pattern = min(setting.micro_batch, len(self._data.train)), build_shape(config).pattern
+        case = Case(rows, config.data.length, model.heads, model.groups, model.head_width, dtype, pattern)
+        # The other ranks wait for it in a collective, and a supervisor for the first step.
+        limit_s = min(_MOST_TUNING_S, config.parallel.timeout_s / 2)
+        return {**before, "tiles": settle_tiles(model.tiles, case, setting.device, before.get("tiles"), limit_s)}
 
     def train_set(self) -> TokenSamples:
         return self._data.train

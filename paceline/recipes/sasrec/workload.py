@@ -35,6 +35,7 @@ class SasrecWorkload:
     """Implements `paceline.workload.Workload`, `Attends` and `Recommends`."""
 
     unit = "items"
+    draws_numbers = True
     splits: Sequence[str] = SPLITS
 
     def __init__(self, config: SasrecConfig) -> None:

@@ -1,0 +1,80 @@
+"""Tunes the tiles of the sparse kernels for some shapes, keeps the fastest for later runs, and says what was measured; one line of JSON.
+
+python -m paceline.bench.nsa_tiles --length 8192 --rows 4 --heads 12 --groups 2 --width 64 --precision bf16
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+import torch
+
+from paceline.bench.answering import answer, end
+from paceline.engine.precision import DTYPES
+from paceline.errors import UsageError
+from paceline.recipes.nsa.config import Model
+from paceline.recipes.nsa.paths import fast_refusal
+from paceline.recipes.nsa.tile_store import Case, Tuned, save_tuned
+from paceline.recipes.nsa.tiles import Tile, describe
+from paceline.recipes.nsa.tuning import tune
+
+LENGTH = 8192
+"""where none is asked for"""
+
+
+def measure(lengths: Sequence[int], rows: int, model: Model, precision: str, repeats: int) -> dict[str, Any]:
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu", 0)
+    refusal = fast_refusal(device.type, model)
+    if refusal:
+        raise UsageError(f"there are no tiles to tune: {refusal}", "--tune", "leave --tune away, or run it on a GPU")
+    dtype = str(DTYPES[precision]).removeprefix("torch.")
+    cases = [Case(rows, length, model.heads, model.groups, model.head_width, dtype) for length in lengths or [LENGTH]]
+    return {"cases": [report(tune(case, device, repeats=repeats)) for case in cases]}
+
+
+def report(tuned: Tuned) -> dict[str, Any]:
+    """What was measured, kept for later runs; or why it could not be kept."""
+    path, problem = save_tuned(tuned)
+    kernels = [_summarise(kernel, tried, tuned.tiles[kernel]) for kernel, tried in tuned.times.items()]
+    return {
+        "case": asdict(tuned.case),
+        "about": str(tuned.case),
+        "place": str(tuned.place),
+        "kernels": kernels,
+        "file": None if path is None else str(path),
+        "problem": problem,
+    }
+
+
+def _summarise(kernel: str, tried: Sequence[tuple[Tile, float | None]], fastest: Tile) -> dict[str, Any]:
+    built_in, its_ms = tried[0]
+    return {
+        "kernel": kernel,
+        "built_in": describe(built_in),
+        "built_in_ms": its_ms,
+        "fastest": describe(fastest),
+        "fastest_ms": next(ms for tile, ms in tried if tile == fastest),
+        "tried": len(tried),
+        "measured": sum(ms is not None for _, ms in tried),
+    }
+
+
+def main(argv: list[str]) -> int:
+    parser = argparse.ArgumentParser(prog="python -m paceline.bench.nsa_tiles", allow_abbrev=False)
+    parser.add_argument("--length", type=int, action="append", default=[])
+    parser.add_argument("--rows", type=int, default=1)
+    parser.add_argument("--heads", type=int, default=12)
+    parser.add_argument("--groups", type=int, default=2)
+    parser.add_argument("--width", type=int, default=64)
+    parser.add_argument("--precision", choices=("bf16", "fp16"), default="bf16")
+    parser.add_argument("--repeats", type=int, default=5)
+    given = parser.parse_args(argv)
+    model = Model(heads=given.heads, groups=given.groups, head_width=given.width)
+    return answer(lambda: measure(given.length, given.rows, model, given.precision, given.repeats))
+
+
+if __name__ == "__main__":
+    end(main)

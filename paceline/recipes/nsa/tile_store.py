@@ -1,0 +1,152 @@
+"""Which tiles were the fastest, measured once per GPU, versions and shape, and kept for later runs in the user's cache.
+
+    $XDG_CACHE_HOME (or ~/.cache)/paceline/nsa-tiles/1x8192-12x2x64-bfloat16-3fa9c0d41b7e.json
+
+One file per measurement, each replaced as a whole: several may tune at once. What cannot be used is passed over, with the reason.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from paceline.files import read_json, write_json
+from paceline.recipes.nsa.pattern import Pattern
+from paceline.recipes.nsa.tiles import KERNELS, Tile, list_candidates
+
+SCHEMA = 1
+
+
+@dataclass(frozen=True)
+class Case:
+    """What tiles are tuned for."""
+
+    rows: int
+    length: int
+    heads: int
+    groups: int
+    head_width: int
+    dtype: str
+    """bfloat16, float16 or float32"""
+    pattern: Pattern = field(default_factory=Pattern)
+
+    @property
+    def torch_dtype(self) -> torch.dtype:
+        found = getattr(torch, self.dtype)
+        assert isinstance(found, torch.dtype)
+        return found
+
+    def candidates(self, kernel: str) -> list[Tile]:
+        return list_candidates(kernel, self.head_width, self.torch_dtype, self.pattern.selection_block)
+
+    def __str__(self) -> str:
+        heads = f"{self.heads} heads in {self.groups} groups, {self.head_width} wide"
+        return f"{self.rows} × {self.length:,} tokens, {heads}, {self.dtype}"
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where they are tuned."""
+
+    gpu: str
+    torch: str
+    triton: str
+
+    def __str__(self) -> str:
+        return f"{self.gpu}, torch {self.torch}, Triton {self.triton}"
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """What was found."""
+
+    case: Case
+    place: Place
+    tiles: Mapping[str, Tile]
+    """of every kernel the fastest"""
+    times: Mapping[str, list[tuple[Tile, float | None]]]
+    """ms of all that were tried, the built-in one first; None: it does not fit, or time was over"""
+
+
+def find_place(device: torch.device) -> Place:
+    """Of a GPU."""
+    import triton
+
+    return Place(torch.cuda.get_device_name(device), torch.__version__, triton.__version__)
+
+
+def find_folder() -> Path | None:
+    """Where tuned tiles are kept; None: there is no home."""
+    given = os.environ.get("XDG_CACHE_HOME", "")
+    try:
+        # A relative one counts as none given, by the rules of that variable.
+        cache = Path(given) if Path(given).is_absolute() else Path.home() / ".cache"
+    except RuntimeError:
+        return None
+    return cache / "paceline" / "nsa-tiles"
+
+
+def load_tuned(case: Case, place: Place) -> tuple[dict[str, Tile] | None, str]:
+    """(tiles by kernel, where they are), or (None, why there are none)."""
+    folder = find_folder()
+    if folder is None:
+        return None, "there is no home directory"
+    path = folder / _name(case, place)
+    try:
+        record = read_json(path)
+        if not isinstance(record, dict) or record.get("v") != SCHEMA:
+            raise ValueError("of another version")
+        if record.get("case") != asdict(case) or record.get("place") != asdict(place):
+            raise ValueError("of something else than its name says")
+        return check_tiles(record.get("tiles"), case), str(path)
+    except FileNotFoundError:
+        return None, f"nothing was tuned for {place}: {case}"
+    except (OSError, ValueError, RecursionError) as error:
+        return None, f"{path} is passed over: {error}"
+
+
+def save_tuned(tuned: Tuned) -> tuple[Path | None, str]:
+    """(where they are now, ""), or (None, why they could not be kept)."""
+    folder = find_folder()
+    if folder is None:
+        return None, "there is no home directory"
+    path = folder / _name(tuned.case, tuned.place)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        write_json(path, {"v": SCHEMA, "time": time.time(), **asdict(tuned)})
+    except OSError as error:
+        return None, str(error)
+    return path, ""
+
+
+def check_tiles(given: Any, case: Case) -> dict[str, Tile]:
+    """The same; ValueError where they are not one candidate for each kernel there is."""
+    if not isinstance(given, dict):
+        raise ValueError("it holds no tiles")
+    for kernel in given.keys() - KERNELS.keys():
+        raise ValueError(f"there is no kernel {kernel!r} any more")
+    tiles = {}
+    for kernel in KERNELS:
+        if kernel not in given:
+            raise ValueError(f"it holds no tile of {kernel}")
+        # The candidate itself: what is equal to it may be 64.0.
+        tile = next((each for each in case.candidates(kernel) if each == given[kernel]), None)
+        if tile is None:
+            raise ValueError(f"{given[kernel]} is no tile that {kernel} may have")
+        tiles[kernel] = tile
+    return tiles
+
+
+def _name(case: Case, place: Place) -> str:
+    """For people, but for its end."""
+    whole = json.dumps([asdict(case), asdict(place)], sort_keys=True)
+    sizes = f"{case.rows}x{case.length}-{case.heads}x{case.groups}x{case.head_width}-{case.dtype}"
+    return f"{sizes}-{hashlib.sha256(whole.encode()).hexdigest()[:12]}.json"

@@ -1,0 +1,136 @@
+"""The tiles of the GPU kernels: how much one program takes at a time, with how many warps, and how many loads ahead; and which may be tried.
+
+    BUILT_IN.find("window_forward", 64, torch.bfloat16)         -> {"BM": 64, "BN": 64, "num_warps": 4, "num_stages": 3}
+    list_candidates("window_forward", 64, torch.bfloat16)       -> that one, and others that fit into an SM
+
+Another tile adds in another order. So what a run began with is kept in its checkpoints (tile_choice.py).
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import torch
+
+Tile = Mapping[str, int]
+"""what a kernel is launched with"""
+
+KERNELS = {
+    "compressed_forward": "range_forward",
+    "compressed_query_gradient": "range_query_gradient",
+    "compressed_key_gradient": "range_key_gradient",
+    "select": "score",
+    "selected_forward": "chosen_forward",
+    "selected_gradient": "chosen_gradient",
+    "window_forward": "range_forward",
+    "window_query_gradient": "range_query_gradient",
+    "window_key_gradient": "range_key_gradient",
+}
+"""what has a tile of its own, and the kernel that it launches"""
+
+_TILES: Mapping[tuple[str, int], Tile] = {
+    ("range_forward", 64): {"BM": 64, "BN": 64, "num_warps": 4, "num_stages": 2},
+    ("range_query_gradient", 64): {"BM": 64, "BN": 64, "num_warps": 4, "num_stages": 2},
+    ("range_key_gradient", 64): {"BM": 64, "BN": 64, "num_warps": 4, "num_stages": 3},
+    ("chosen_forward", 64): {"ROWS": 128, "num_warps": 4, "num_stages": 3},
+    ("chosen_gradient", 64): {"ROWS": 64, "num_warps": 4, "num_stages": 3},
+    ("score", 64): {"BM": 64, "BN": 64, "num_warps": 4, "num_stages": 3},
+    ("range_forward", 128): {"BM": 64, "BN": 64, "num_warps": 4, "num_stages": 3},
+    ("range_query_gradient", 128): {"BM": 64, "BN": 64, "num_warps": 4, "num_stages": 2},
+    ("range_key_gradient", 128): {"BM": 64, "BN": 64, "num_warps": 4, "num_stages": 2},
+    ("chosen_forward", 128): {"ROWS": 128, "num_warps": 4, "num_stages": 2},
+    ("chosen_gradient", 128): {"ROWS": 32, "KEYS_FIRST": 1, "num_warps": 4, "num_stages": 2},
+    ("score", 128): {"BM": 64, "BN": 128, "num_warps": 4, "num_stages": 3},
+}
+"""the fastest of those tried on an H200 with selection blocks of 64, by kernel and width of a head"""
+_OF_LARGE_BLOCKS: Tile = {"ROWS": 64, "num_warps": 8, "num_stages": 1}
+"""of chosen blocks of more than 64 tokens: what fits, their keys and values being as large as they are"""
+_FP32_TILES: Mapping[str, Tile] = {
+    "range": {"BM": 32, "BN": 32, "num_warps": 4, "num_stages": 1},
+    "chosen": {"ROWS": 32, "num_warps": 4, "num_stages": 1},
+    "score": {"BM": 32, "BN": 32, "num_warps": 4, "num_stages": 3},
+}
+"""by how the kernel's name begins, for any width: nothing is fast in fp32"""
+
+_GRIDS: Mapping[str, Mapping[str, tuple[int, ...]]] = {
+    "range": {"BM": (64, 128), "BN": (32, 64, 128), "num_warps": (4, 8), "num_stages": (2, 3)},
+    "chosen": {"ROWS": (64, 128), "num_warps": (4, 8), "num_stages": (1, 2, 3)},
+    "chosen_gradient": {"ROWS": (32, 64, 128), "KEYS_FIRST": (0, 1), "num_warps": (4, 8), "num_stages": (2, 3)},
+    "score": {"BM": (64, 128), "BN": (64, 128), "num_warps": (4, 8), "num_stages": (2, 3)},
+}
+"""what is tried besides, by the kernel's name or how it begins"""
+_LEAST_NUMBERS, _MOST_NUMBERS = 48, 192
+"""fp32 numbers of sums and scores of one thread, which has 255 registers"""
+_MOST_SHARED = 227 * 2**10
+"""bytes of shared memory that a program may have"""
+
+
+def built_in(kernel: str, width: int, dtype: torch.dtype, block: int = 64) -> Tile:
+    """What is launched unless something better was measured; `block`: tokens of a selection block."""
+    launched = KERNELS[kernel]
+    if dtype == torch.float32:
+        return _FP32_TILES[_family(launched)]
+    if _family(launched) == "chosen" and block > 64:
+        return _OF_LARGE_BLOCKS
+    return _TILES[launched, width]
+
+
+def list_candidates(kernel: str, width: int, dtype: torch.dtype, block: int = 64) -> list[Tile]:
+    """The built-in one first; of the others those that by their size can be expected to fit. In fp32 no others."""
+    first = built_in(kernel, width, dtype, block)
+    if dtype == torch.float32:
+        return [first]
+    grid = _GRIDS.get(KERNELS[kernel]) or _GRIDS[_family(KERNELS[kernel])]
+    others = [dict(zip(grid, values, strict=True)) for values in itertools.product(*grid.values())]
+    return [first, *(tile for tile in others if tile != first and _fits(KERNELS[kernel], tile, width, block))]
+
+
+def _family(launched: str) -> str:
+    return launched.partition("_")[0]
+
+
+def _fits(launched: str, tile: Tile, width: int, block: int) -> bool:
+    """By sums and scores in registers, and rows of 2 bytes a number in shared memory: kept there, or loaded for each stage."""
+    queries, keys = (tile["ROWS"], block) if "ROWS" in tile else (tile["BM"], tile["BN"])
+    sums, scores, kept, loaded = {
+        "range_forward": (queries, 1, queries, 2 * keys),
+        "range_query_gradient": (queries, 2, 2 * queries, 2 * keys),
+        "range_key_gradient": (2 * keys, 2, 2 * keys, 2 * queries),
+        "chosen_forward": (queries, 1, 2 * keys, queries),
+        "chosen_gradient": (2 * keys + queries, 2, 2 * keys, 2 * queries),
+        "score": (0, 2, keys, queries),
+    }[launched]
+    numbers = (sums * width + scores * queries * keys) // (32 * tile["num_warps"])
+    shared = 2 * width * (kept + tile["num_stages"] * loaded)
+    # With fewer than so many, half of the warps would do.
+    least = _LEAST_NUMBERS if tile["num_warps"] > 4 else 0
+    return least <= numbers <= _MOST_NUMBERS and shared <= _MOST_SHARED
+
+
+def describe(tile: Tile) -> str:
+    """In short: 64×64 w4 s3."""
+    names = {"num_warps": "w", "num_stages": "s", "KEYS_FIRST": "keys-first="}
+    sizes = [str(size) for name, size in tile.items() if name.isupper() and name not in names]
+    others = [f"{names.get(name, name)}{tile[name]}" for name in tile if not name.isupper() or name in names]
+    return " ".join(["×".join(sizes), *others])
+
+
+@dataclass(frozen=True)
+class Tiles:
+    """The tile of every kernel."""
+
+    chosen: Mapping[str, Tile] = field(default_factory=dict)
+    """by the names of KERNELS; where there is none, the built-in one"""
+    dtype: torch.dtype | None = None
+    """the type of numbers that they were chosen for; others have the built-in ones"""
+
+    def find(self, kernel: str, width: int, dtype: torch.dtype, block: int = 64) -> Tile:
+        """What it is launched with, for heads of that width and queries of that type."""
+        if dtype == self.dtype and kernel in self.chosen:
+            return self.chosen[kernel]
+        return built_in(kernel, width, dtype, block)
+
+
+BUILT_IN = Tiles()

@@ -1,0 +1,135 @@
+"""Tiles of the sparse kernels on a GPU: each computes the same, they are tuned and kept, a run goes on with its own, and a second process
+compiles nothing."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from paceline.recipes.nsa.fast_path import FAST, build_fast
+from paceline.recipes.nsa.pattern import Pattern
+from paceline.recipes.nsa.stage_runs import build_runs, draw_inputs
+from paceline.recipes.nsa.tile_store import Case, find_place, load_tuned, save_tuned
+from paceline.recipes.nsa.tiles import KERNELS, Tiles
+from paceline.recipes.nsa.tuning import time_tile, tune
+from tests.recipes.nsa.attentions import relative_error
+
+pytestmark = [pytest.mark.gpu, pytest.mark.timeout(600)]
+
+DEVICE = torch.device("cuda", 0)
+SMALL = Pattern(block=16, stride=8, selection_block=32, selected=4, window=100)
+
+
+@pytest.fixture(autouse=True)
+def _backward_thread() -> None:
+    # It must have met the device before its first product, or torch warns, which is an error here.
+    torch.ones(1, device="cuda", requires_grad=True).exp().backward()
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_whatever_the_tile_it_computes_the_same(kernel: str) -> None:
+    case = Case(2, 700, 12, 2, 64, "bfloat16", SMALL)
+    inputs = draw_inputs(case, FAST, DEVICE)
+    tiles = case.candidates(kernel)
+    found = []
+    for tile in (tiles[0], tiles[len(tiles) // 2], tiles[-1]):
+        if time_tile(inputs, kernel, tile, repeats=0) is None:
+            continue
+        stages = build_fast(Tiles({kernel: tile}, torch.bfloat16))
+        again = draw_inputs(case, stages, DEVICE)
+        forward, flows_to = build_runs(again, stages, again.frame)[kernel.partition("_")[0]]
+        out = forward()
+        found.append(
+            [*out, *(torch.autograd.grad(out, flows_to, [torch.ones_like(x) for x in out]) if flows_to else ())]
+        )
+    assert len(found) >= 2, "no other tile fits"
+    for other in found[1:]:
+        for mine, first in zip(other, found[0], strict=True):
+            if kernel == "select":
+                assert (mine != first).any(-1).float().mean() < 0.01, "but for near-ties"
+            else:
+                assert relative_error(mine, first) < 1e-2
+
+
+def test_tiles_are_tuned_kept_and_found_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    case = Case(1, 4096, 12, 2, 64, "bfloat16")
+    tuned = tune(case, DEVICE, repeats=3)
+    for kernel, tried in tuned.times.items():
+        measured = [ms for _, ms in tried if ms is not None]
+        print(
+            kernel,
+            tuned.tiles[kernel],
+            f"{min(measured):.3f} of {tried[0][1]:.3f} ms,",
+            len(measured),
+            "of",
+            len(tried),
+        )
+        assert tried[0][1] is not None, "the built-in tile fits"
+        assert len(measured) > 1
+    path, problem = save_tuned(tuned)
+    assert path is not None, problem
+    assert load_tuned(case, find_place(DEVICE)) == (tuned.tiles, str(path))
+
+
+def train(root: Path, cache: Path, steps: int) -> dict[str, Any]:
+    """The choices of its newest attempt."""
+    argv = [sys.executable, "-m", "paceline", "train", "nsa", "data.length=512", "data.documents=64", "model.width=128"]
+    argv += ["model.layers=1", "model.heads=4", "model.groups=2", "model.head_width=64", "model.sparse=always"]
+    argv += ["model.tiles=auto", "precision.mode=bf16", "train.global_batch=4", f"train.max_steps={steps}"]
+    argv += ["train.schedule.warmup_steps=0", "evaluate.every_epochs=null", "--out", str(root)]
+    environment = os.environ | {"XDG_CACHE_HOME": str(cache)}
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=300, env=environment)
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    events = [json.loads(line) for line in (root / "events.jsonl").read_text().splitlines()]
+    return {event["about"]: event for event in events if event["kind"] == "choice"}
+
+
+def test_a_training_takes_what_was_tuned_and_keeps_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    root, cache = tmp_path / "run", tmp_path / "cache"
+    first = train(root, cache, 2)
+    assert first["model.tiles"]["effective"] == "built-in"
+    settled = json.loads((root / "checkpoints" / "latest" / "state.json").read_text())["settled"]["tiles"]
+    case = Case(**settled["case"] | {"pattern": Pattern(**settled["case"]["pattern"])})
+    # Somebody tunes afterwards: the run is not changed by it, and the next one is.
+    monkeypatch.setenv("XDG_CACHE_HOME", str(cache))
+    save_tuned(tune(case, DEVICE, repeats=1))
+    again = train(root, cache, 4)
+    assert again["attention.tiles"]["effective"] == first["attention.tiles"]["effective"]
+    assert again["model.tiles"]["reason"] == "those that this run began with"
+    other = train(tmp_path / "other", cache, 2)
+    assert other["model.tiles"]["effective"] == "tuned"
+
+
+_LAYER = """
+import torch
+from paceline.recipes.nsa.attention import Shape, SparseAttention
+from paceline.recipes.nsa.fast_path import FAST
+from paceline.recipes.nsa.pattern import one_document
+
+layer = SparseAttention(Shape(128, 4, 2, 64), FAST).cuda()
+hidden = torch.randn(1, {length}, 128, device="cuda", requires_grad=True)
+with torch.autocast("cuda", torch.bfloat16):
+    layer(hidden, layer.build_frame(one_document(1, {length}, hidden.device), torch.float32)).sum().backward()
+torch.cuda.synchronize()
+"""
+
+
+def test_a_second_process_compiles_nothing(tmp_path: Path) -> None:
+    def compile_with(length: int) -> set[Path]:
+        environment = os.environ | {"TRITON_CACHE_DIR": str(tmp_path)}
+        script = [sys.executable, "-c", _LAYER.format(length=length)]
+        done = subprocess.run(script, capture_output=True, text=True, timeout=300, env=environment)
+        assert done.returncode == 0, done.stderr[-3000:]
+        return set(tmp_path.rglob("*.cubin"))
+
+    compiled = compile_with(1000)
+    assert len(compiled) > 9
+    assert compile_with(1000) == compiled

@@ -1,0 +1,154 @@
+"""Which tiles a run has: tuned or built in at its first start, and those from then on, whatever the cache says."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from paceline.recipes.nsa import tile_choice, tuning, workload
+from paceline.recipes.nsa.tile_choice import read_tiles, settle_tiles, tell_tiles
+from paceline.recipes.nsa.tile_store import find_folder, save_tuned
+from paceline.recipes.nsa.tiles import BUILT_IN, KERNELS, describe
+from paceline.workload import Setting, Settles
+from tests.recipes.nsa.test_workload import build
+from tests.recipes.nsa.tuned import CASE, PLACE, make_tuned
+
+DEVICE = torch.device("cuda", 0)
+TILES = {index: {kernel: dict(tile) for kernel, tile in make_tuned(index).tiles.items()} for index in (0, 1, 2)}
+
+
+@pytest.fixture(autouse=True)
+def _alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(tile_choice, "find_place", lambda device: PLACE)
+
+
+def settle(word: str, before: Any = None, case=CASE) -> dict[str, Any]:
+    """As it comes back from a checkpoint."""
+    return json.loads(json.dumps(settle_tiles(word, case, DEVICE, before, 60)))
+
+
+def test_auto_takes_what_was_tuned_and_else_the_built_in_ones() -> None:
+    found = settle("auto")
+    assert (found["source"], found["tiles"]) == ("built-in", TILES[0])
+    assert found["reason"] == f"nothing was tuned for {PLACE}: {CASE}"
+    save_tuned(make_tuned(1))
+    found = settle("auto")
+    assert (found["source"], found["tiles"]) == ("tuned", TILES[1])
+    assert str(find_folder()) in found["reason"]
+    found = settle("built-in")
+    assert (found["source"], found["tiles"], found["reason"]) == ("built-in", TILES[0], "as requested")
+    in_fp32 = settle("auto", case=replace(CASE, dtype="float32"))
+    assert in_fp32["reason"] == "there are no others in fp32"
+
+
+def test_what_was_not_tuned_yet_is_tuned_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+    monkeypatch.setattr(tuning, "tune", lambda *given: asked.append(given) or make_tuned(2))
+    for _ in range(2):
+        found = settle("tune")
+        assert (found["source"], found["tiles"]) == ("tuned", TILES[2])
+    assert asked == [(CASE, DEVICE, 60)]
+
+
+def test_a_shape_too_large_to_tune_has_built_in_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
+    def tune(*given: Any) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr(tuning, "tune", tune)
+    found = settle("tune")
+    assert (found["source"], found["tiles"]) == ("built-in", TILES[0])
+    assert "no memory to tune" in found["reason"]
+
+
+def test_what_is_tuned_without_a_place_to_keep_it_is_used_all_the_same(monkeypatch, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    monkeypatch.setattr(tuning, "tune", lambda *given: make_tuned(2))
+    found = settle("tune")
+    assert found["tiles"] == TILES[2]
+    assert "not kept for other runs: " in found["reason"]
+
+
+@pytest.mark.parametrize("word", ["auto", "built-in", "tune"])
+def test_a_run_goes_on_with_the_tiles_it_began_with(word: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tuning, "tune", lambda *given: make_tuned(1))
+    first = settle(word)
+    save_tuned(make_tuned(2))
+    monkeypatch.setattr(tuning, "tune", None)
+    again = settle(word, first)
+    assert (again["tiles"], again["source"]) == (first["tiles"], first["source"])
+    assert again["reason"] == "those that this run began with"
+    assert settle(word, again) == again
+    fewer = settle(word, first, replace(CASE, rows=2))
+    assert fewer["tiles"] == first["tiles"], "another number of ranks"
+
+
+def test_other_built_in_tables_do_not_change_a_run_that_began(monkeypatch: pytest.MonkeyPatch) -> None:
+    began = settle("auto") | {"tiles": TILES[1]}  # what another version had built in
+    assert settle("auto", began)["tiles"] == TILES[1]
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({"word": "built-in"}, "model.tiles was built-in"),
+        ({"gpu": "another GPU"}, "they were for another GPU"),
+        ({"case": asdict(replace(CASE, dtype="float16"))}, "another shape or precision"),
+        ({"tiles": TILES[1] | {"select": {"BM": 8}}}, "no tile that select may have"),
+        ({"tiles": TILES[1] | {"old": {}}}, "there is no kernel 'old' any more"),
+        ({"tiles": 5}, "it holds no tiles"),
+        ({"case": 5}, "mapping"),
+    ],
+)
+def test_what_it_began_with_may_not_be_had(change: dict[str, Any], why: str) -> None:
+    save_tuned(make_tuned(2))
+    found = settle("auto", settle("auto") | {"tiles": TILES[1]} | change)
+    assert found["tiles"] == TILES[2]
+    assert found["reason"].startswith("not those that this run began with: ")
+    assert why in found["reason"]
+
+
+@pytest.mark.parametrize("before", [[1], {"word": "auto"}, "auto"])
+def test_a_record_that_is_none(before: Any) -> None:
+    assert settle("auto", before)["tiles"] == TILES[0]
+
+
+def test_what_kernels_are_given_and_what_is_told() -> None:
+    save_tuned(make_tuned(1))
+    settled = settle("auto")
+    tiles = read_tiles(settled)
+    assert tiles.find("select", 64, torch.bfloat16) == TILES[1]["select"]
+    assert read_tiles({}) is BUILT_IN
+    where, what = tell_tiles("auto", settled)
+    assert (where.about, where.effective) == ("model.tiles", "tuned")
+    assert what.about == "attention.tiles"
+    assert "selected_gradient " + describe(TILES[1]["selected_gradient"]) in what.effective
+    assert what.effective.count(",") == len(KERNELS) - 1
+
+
+def test_the_recipe_settles_them_where_kernels_compute_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    recipe = build("model.head_width=64", "model.heads=12", "model.groups=2", "data.length=256", "model.tiles=auto")
+    assert isinstance(recipe, Settles)
+    cpu = Setting(torch.device("cpu"), "own")
+    assert recipe.settle(cpu, {"tiles": {"of": "a GPU"}}) == {"tiles": {"of": "a GPU"}}, "kept for when there is one"
+    said = {choice.about: choice for choice in recipe.choices(cpu)}
+    assert said["model.tiles"].effective == "none"
+    assert "attention.tiles" not in said
+    monkeypatch.setattr("paceline.recipes.nsa.paths.find_spec", lambda name: object())
+    setting = Setting(DEVICE, "own", precision="bf16", micro_batch=4)
+    settled = recipe.settle(setting, {})
+    case = settled["tiles"]["case"]
+    assert (case["rows"], case["length"], case["dtype"]) == (4, 256, "bfloat16")
+    setting = replace(setting, settled=settled)
+    said = {choice.about: choice for choice in recipe.choices(setting)}
+    assert said["model.tiles"].effective == "built-in"
+    given = []
+    monkeypatch.setattr(workload, "build_stages", lambda path, tiles: given.append((path, tiles.chosen)))
+    recipe.build_model(setting)
+    assert given == [("fast", settled["tiles"]["tiles"])]

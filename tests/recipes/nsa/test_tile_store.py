@@ -1,0 +1,115 @@
+"""The user's cache of tuned tiles: read back as it was written, and passed over where it cannot be used."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from paceline.recipes.nsa.pattern import Pattern
+from paceline.recipes.nsa.tile_store import find_folder, load_tuned, save_tuned
+from tests.recipes.nsa.tuned import CASE, PLACE, make_tuned
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+def save() -> Path:
+    path, problem = save_tuned(make_tuned())
+    assert path is not None, problem
+    return path
+
+
+def test_what_was_tuned_is_found_again_and_nothing_else(cache: Path) -> None:
+    assert load_tuned(CASE, PLACE)[0] is None
+    path = save()
+    assert path.is_relative_to(cache)
+    assert load_tuned(CASE, PLACE) == (make_tuned().tiles, str(path))
+    assert len(json.loads(path.read_text())["times"]["select"]) == len(CASE.candidates("select"))
+    others = [replace(CASE, rows=1), replace(CASE, dtype="float16"), replace(CASE, pattern=Pattern(window=256))]
+    for case in others:
+        assert load_tuned(case, PLACE) == (None, f"nothing was tuned for {PLACE}: {case}")
+    assert load_tuned(CASE, replace(PLACE, triton="3.7.0"))[0] is None
+    save_tuned(make_tuned(2))
+    assert load_tuned(CASE, PLACE)[0] == make_tuned(2).tiles, "the newest counts"
+
+
+DAMAGES = {
+    "": "Expecting value",
+    "{": "Expecting",
+    "[1]": "of another version",
+    '{"v": 2}': "of another version",
+    '{"v": 1}': "something else than its name says",
+}
+
+
+@pytest.mark.parametrize("text", DAMAGES)
+def test_a_damaged_file_is_passed_over_with_one_line(text: str) -> None:
+    path = save()
+    path.write_text(text)
+    found, why = load_tuned(CASE, PLACE)
+    assert found is None
+    assert why.startswith(f"{path} is passed over: ")
+    assert DAMAGES[text] in why
+    assert "\n" not in why
+
+
+def test_bytes_that_are_no_text_and_a_folder_in_its_place_are_passed_over() -> None:
+    path = save()
+    path.write_bytes(b"\xff\xfe\x00")
+    assert "passed over" in load_tuned(CASE, PLACE)[1]
+    path.unlink()
+    path.mkdir()
+    assert "passed over" in load_tuned(CASE, PLACE)[1]
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        (lambda tiles: None, "it holds no tiles"),
+        (lambda tiles: tiles | {"window_dream": {}}, "there is no kernel 'window_dream' any more"),
+        (lambda tiles: {k: v for k, v in tiles.items() if k != "select"}, "it holds no tile of select"),
+        (lambda tiles: tiles | {"select": {"BM": 7}}, "{'BM': 7} is no tile that select may have"),
+        (lambda tiles: tiles | {"select": "fast"}, "fast is no tile that select may have"),
+    ],
+)
+def test_tiles_that_kernels_cannot_have_are_passed_over(change, why: str) -> None:
+    path = save()
+    record = json.loads(path.read_text())
+    path.write_text(json.dumps(record | {"tiles": change(record["tiles"])}))
+    assert load_tuned(CASE, PLACE) == (None, f"{path} is passed over: {why}")
+
+
+def test_numbers_that_are_equal_to_a_tile_become_that_tile() -> None:
+    path = save()
+    path.write_text(path.read_text().replace('"num_warps": 4', '"num_warps": 4.0'))
+    found, _ = load_tuned(CASE, PLACE)
+    assert found == make_tuned().tiles
+    assert all(type(number) is int for tile in found.values() for number in tile.values())
+
+
+def test_a_cache_that_cannot_be_written_is_told_of(cache: Path) -> None:
+    cache.write_text("in the way")
+    path, problem = save_tuned(make_tuned())
+    assert path is None
+    assert str(cache) in problem
+    assert "passed over" in load_tuned(CASE, PLACE)[1]
+
+
+def test_where_it_lies(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for given in ("", "relative"):
+        monkeypatch.setenv("XDG_CACHE_HOME", given)
+        assert find_folder() == tmp_path / ".cache" / "paceline" / "nsa-tiles"
+
+    def homeless() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.setattr(Path, "home", homeless)
+    assert load_tuned(CASE, PLACE) == (None, "there is no home directory")
+    assert save_tuned(make_tuned()) == (None, "there is no home directory")

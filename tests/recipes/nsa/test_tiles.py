@@ -1,0 +1,66 @@
+"""Tiles of the kernels: what is built in, what may be tried, and what a call is given."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from paceline.recipes.nsa import fast_path
+from paceline.recipes.nsa.fast_frame import fast
+from paceline.recipes.nsa.paths import build_stages
+from paceline.recipes.nsa.pattern import Pattern, build_frame, one_document
+from paceline.recipes.nsa.stages import STAGES, name_stage
+from paceline.recipes.nsa.tiles import BUILT_IN, KERNELS, Tiles, built_in, describe, list_candidates
+
+HALVES = (torch.bfloat16, torch.float16)
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_the_built_in_tile_is_the_first_candidate_of_several(kernel: str) -> None:
+    for width in (64, 128):
+        for dtype in HALVES:
+            for block in (16, 32, 64):
+                tiles = list_candidates(kernel, width, dtype, block)
+                assert tiles[0] == built_in(kernel, width, dtype, block)
+                assert len(tiles) > 3
+                assert all(tile not in tiles[:i] for i, tile in enumerate(tiles))
+            assert list_candidates(kernel, width, dtype, 128)
+        assert list_candidates(kernel, width, torch.float32) == [built_in(kernel, width, torch.float32)]
+
+
+def test_what_cannot_fit_is_not_tried() -> None:
+    narrow, wide = (list_candidates("window_key_gradient", width, torch.bfloat16) for width in (64, 128))
+    largest = {"BM": 128, "BN": 128, "num_warps": 8, "num_stages": 3}
+    assert largest in narrow
+    assert largest not in wide
+    few = list_candidates("selected_gradient", 128, torch.bfloat16, block=128)
+    assert [describe(tile) for tile in few] == ["64 w8 s1"]
+
+
+def test_large_blocks_and_fp32_have_tiles_of_their_own() -> None:
+    assert built_in("selected_forward", 64, torch.bfloat16, 128) == {"ROWS": 64, "num_warps": 8, "num_stages": 1}
+    assert built_in("window_forward", 64, torch.bfloat16, 128) == built_in("window_forward", 64, torch.bfloat16)
+    assert built_in("window_forward", 16, torch.float32)["BM"] == 32
+
+
+def test_a_chosen_tile_is_for_its_kernel_and_its_type_of_numbers() -> None:
+    tile = {"BM": 128, "BN": 32, "num_warps": 8, "num_stages": 2}
+    tiles = Tiles({"window_forward": tile}, torch.bfloat16)
+    assert tiles.find("window_forward", 64, torch.bfloat16) == tile
+    for kernel, dtype in (("compressed_forward", torch.bfloat16), ("window_forward", torch.float16)):
+        assert tiles.find(kernel, 64, dtype) == BUILT_IN.find(kernel, 64, dtype) != tile
+
+
+def test_tiles_are_told_in_short() -> None:
+    assert describe({"BM": 64, "BN": 128, "num_warps": 4, "num_stages": 3}) == "64×128 w4 s3"
+    assert describe({"ROWS": 128, "num_warps": 8, "num_stages": 2, "maxnreg": 128}) == "128 w8 s2 maxnreg128"
+
+
+def test_tiles_travel_in_the_frame_and_stages_keep_their_names() -> None:
+    tiles = Tiles({"select": built_in("select", 64, torch.bfloat16)}, torch.bfloat16)
+    stages = build_stages("fast", tiles)
+    assert stages is not None
+    frame = build_frame(one_document(1, 70, torch.device("cpu")), Pattern(), 64, torch.float32)
+    assert fast(stages.lay_out(frame, Pattern())).tiles is tiles
+    assert fast(fast_path.FAST.lay_out(frame, Pattern())).tiles is BUILT_IN
+    assert [name_stage(stages, stage) for stage in STAGES] == [name_stage(fast_path.FAST, stage) for stage in STAGES]
