@@ -1,7 +1,7 @@
-"""Attention in which a query sees one stretch of keys: the window, the compressed branch, or a whole document; on the GPU, with memory
-linear in length.
+"""Attention in which a query sees one stretch of keys: the window, the compressed branch, or a whole document, of which it may choose some
+blocks; on the GPU, with memory linear in length.
 
-out, lse = attend_range(q, k, v, stretch)    # q (B, T, H, D), k and v (B, S, G, D)
+out, logsum = attend_range(q, k, v, stretch)    # q (B, T, H, D), k and v (B, S, G, D)
 """
 
 from __future__ import annotations
@@ -36,6 +36,18 @@ class Stretch:
     """(B, S): the query after the last one"""
 
 
+@dataclass(frozen=True)
+class Words:
+    """Which blocks of its stretch, which must be all of its document up to itself, a query sees. int32, on the device."""
+
+    words: torch.Tensor
+    """(B, G, T): bit j is set where it sees block j of its document"""
+    position: torch.Tensor
+    """(B, S): of a key in its document"""
+    block: int
+    """keys of a block: a power of two"""
+
+
 def build_stretch(low: torch.Tensor, high: torch.Tensor, num_keys: int) -> Stretch:
     """With the queries of each key, found without asking the device."""
     keys = torch.arange(num_keys, dtype=low.dtype, device=low.device).expand(low.shape[0], -1).contiguous()
@@ -46,31 +58,34 @@ def build_stretch(low: torch.Tensor, high: torch.Tensor, num_keys: int) -> Stret
 
 
 def attend_range(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, stretch: Stretch
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, stretch: Stretch, words: Words | None = None
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """What each query reads, 0 where it sees nothing, and the logarithm of its softmax's denominator (B, H, T), in base 2; +inf there."""
-    out, lse = _Range.apply(q, k, v, stretch)  # type: ignore[no-untyped-call]
-    return out, lse
+    """What each query reads, 0 where it sees nothing, and the logarithm of its softmax's denominator (B, H, T); -inf there."""
+    out, logsum = _Range.apply(q, k, v, stretch, words)  # type: ignore[no-untyped-call]
+    return out, logsum
 
 
 class _Range(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, stretch: Stretch) -> Any:
+    def forward(
+        ctx: Any, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, stretch: Stretch, words: Words | None
+    ) -> Any:
         from paceline.recipes.nsa.range_kernels import nsa_range_forward_kernel
 
         q, k, v = q.contiguous(), k.contiguous(), v.contiguous()
         B, T, H, D = q.shape
         S, G = k.shape[1:3]
         out = torch.empty_like(q)
-        lse = q.new_empty((B, H, T), dtype=torch.float32)
+        lse, logsum = (q.new_empty((B, H, T), dtype=torch.float32) for _ in range(2))
         tile = _tile("forward", D, q.dtype)
-        nsa_range_forward_kernel[(-(-T // tile["BM"]), B * H)](
-            q, k, v, stretch.low, stretch.high, out, lse, T, S, LOG2_E / math.sqrt(D), H=H, G=G, D=D, **tile
+        nsa_range_forward_kernel[_grid(T, tile["BM"], B * H, words)](
+            q, k, v, stretch.low, stretch.high, *_read(words, stretch), out, lse, logsum, T, S, LOG2_E / math.sqrt(D),
+            H=H, G=G, D=D, SELECTION=words.block if words else 0, **tile,
         )  # fmt: skip
         ctx.save_for_backward(q, k, v, out, lse)
-        ctx.stretch = stretch
-        ctx.mark_non_differentiable(lse)
-        return out, lse
+        ctx.stretch, ctx.words = stretch, words
+        ctx.mark_non_differentiable(logsum)
+        return out, logsum
 
     @staticmethod
     @once_differentiable
@@ -79,38 +94,49 @@ class _Range(torch.autograd.Function):
 
         q, k, v, out, lse = ctx.saved_tensors
         stretch: Stretch = ctx.stretch
+        words: Words | None = ctx.words
         grad = grad.contiguous()
         B, T, H, D = q.shape
         S, G = k.shape[1:3]
-        delta = sum_products(out, grad, by_heads=True)
-        dq = torch.empty_like(q)
+        dq, delta = torch.empty_like(q), torch.empty_like(lse)
         tile = _tile("query_gradient", D, q.dtype)
         factor = 1 / math.sqrt(D)
-        nsa_range_query_gradient_kernel[(-(-T // tile["BM"]), B * H)](
-            q, k, v, stretch.low, stretch.high, lse, delta, grad, dq, T, S, factor * LOG2_E, factor, H=H, G=G, D=D, **tile
+        sizes = {"H": H, "G": G, "D": D, "SELECTION": words.block if words else 0}
+        nsa_range_query_gradient_kernel[_grid(T, tile["BM"], B * H, words)](
+            q, k, v, stretch.low, stretch.high, *_read(words, stretch), out, lse, grad, delta, dq, T, S,
+            factor * LOG2_E, factor, **sizes, **tile,
         )  # fmt: skip
         tile = _tile("key_gradient", D, q.dtype)
-        programs = -(-S // tile["BN"]) * B * G
-        shares, spans = _share_out(programs, H // G)
+        shares, spans = _share_out(-(-S // tile["BN"]) * B * G, H // G)
         # What several shares of the heads and spans of queries add is kept apart, and summed in their order.
         count = shares * spans
-        dk, dv = (x.new_empty((count, *x.shape), dtype=torch.float32 if count > 1 else x.dtype) for x in (k, v))
-        nsa_range_key_gradient_kernel[(-(-S // tile["BN"]), B * G, count)](
-            q, k, v, stretch.low, stretch.high, stretch.since, stretch.until, lse, delta, grad, dk, dv, T, S,
-            factor * LOG2_E, factor, H=H, G=G, D=D, SHARE=H // G // shares, SPANS=spans, **tile,
+        grads = k.new_empty((2, count, *k.shape), dtype=torch.float32 if count > 1 else k.dtype)
+        nsa_range_key_gradient_kernel[(*_grid(S, tile["BN"], B * G, words), count)](
+            q, k, v, stretch.low, stretch.high, stretch.since, stretch.until, *_read(words, stretch), lse, delta, grad,
+            *grads, T, S, factor * LOG2_E, factor, SHARE=H // G // shares, SPANS=spans, **sizes, **tile,
         )  # fmt: skip
-        return dq, *(x[0] if count == 1 else x.sum(0).to(q.dtype) for x in (dk, dv)), None
+        dk, dv = grads[:, 0] if count == 1 else grads.sum(1).to(k.dtype)
+        return dq, dk, dv, None, None
 
 
-def sum_products(out: torch.Tensor, grad: torch.Tensor, by_heads: bool) -> torch.Tensor:
-    """Σ out · grad over the width, (B, T, H) or, by heads, (B, H, T), in fp32: what softmax takes off every score's gradient."""
+def _grid(count: int, size: int, rows: int, words: Words | None) -> tuple[int, int]:
+    """Tiles, and rows with their heads or groups; with words the other way round: so the kernels read it."""
+    tiles = -(-count // size)
+    return (rows, tiles) if words else (tiles, rows)
+
+
+def _read(words: Words | None, stretch: Stretch) -> tuple[torch.Tensor, torch.Tensor]:
+    """What the kernels are given: without words something that they do not read."""
+    return (words.words, words.position) if words else (stretch.low, stretch.low)
+
+
+def sum_products(out: torch.Tensor, grad: torch.Tensor) -> torch.Tensor:
+    """Σ out · grad over the width, (B, T, H), in fp32: what softmax takes off every score's gradient."""
     from paceline.recipes.nsa.tile_kernels import nsa_products_kernel
 
     B, T, H, D = out.shape
-    total = out.new_empty((B, H, T) if by_heads else (B, T, H), dtype=torch.float32)
-    nsa_products_kernel[(-(-T * H // _PRODUCTS), B)](
-        out, grad, total, T, H=H, D=D, BY_HEADS=by_heads, ROWS=_PRODUCTS
-    )  # fmt: skip
+    total = out.new_empty((B, T, H), dtype=torch.float32)
+    nsa_products_kernel[(-(-T * H // _PRODUCTS), B)](out, grad, total, T, H=H, D=D, ROWS=_PRODUCTS)
     return total
 
 
