@@ -31,8 +31,8 @@ def attend_selected(
     query_BTHD: Tensor, keys_BTGD: Tensor, values_BTGD: Tensor, blocks_BTGn: Tensor, frame: Frame, pattern: Pattern
 ) -> Tensor:
     if pattern.num_selection(query_BTHD.shape[1]) <= past_attention.MOST_BLOCKS:
-        past, position = fast(frame).past, fast(frame).position_BT
-        return attend_past(query_BTHD, keys_BTGD, values_BTGD, blocks_BTGn, past, position, pattern.selection_block)
+        past = fast(frame).past
+        return attend_past(query_BTHD, keys_BTGD, values_BTGD, blocks_BTGn, past, pattern.selection_block)
     first = frame.starts_BT[..., None, None] + blocks_BTGn * pattern.selection_block
     chosen = torch.where(blocks_BTGn < 0, -1, first)
     return attend_chosen(query_BTHD, keys_BTGD, values_BTGD, chosen, fast(frame).owner_BT, pattern.selection_block)

@@ -1,7 +1,7 @@
 """Attention of each query to the blocks chosen for it where rows are short, on the GPU: by tiles over its document's whole past, of which the
 keys of other blocks are hidden.
 
-out = attend_past(q, k, v, blocks, past, position, block)    # q (B, T, H, D), k and v (B, T, G, D), blocks (B, T, G, n)
+out = attend_past(q, k, v, blocks, past, block)    # q (B, T, H, D), k and v (B, T, G, D), blocks (B, T, G, n)
 
 A query of a short row reads most of its past anyway, and next to no time goes into finding its blocks: one word has a bit for each.
 """
@@ -20,12 +20,12 @@ _ROWS = 128
 """queries of a group whose words one program makes"""
 
 
-def attend_past(q: Tensor, k: Tensor, v: Tensor, blocks: Tensor, past: Stretch, position: Tensor, block: int) -> Tensor:
+def attend_past(q: Tensor, k: Tensor, v: Tensor, blocks: Tensor, past: Stretch, block: int) -> Tensor:
     """What each query reads in its blocks, up to itself; `blocks` has their numbers in its document, each once (-1: none).
 
-    `position` (B, T): in the document; `past`: from the document's first token to the query itself.
+    `past`: from the document's first token to the query itself.
     """
-    return attend_range(q, k, v, past, Words(_write_words(blocks), position, block))[0]
+    return attend_range(q, k, v, past, Words(_write_words(blocks), block))[0]
 
 
 def _write_words(blocks: Tensor) -> Tensor:

@@ -42,8 +42,6 @@ class Words:
 
     words: torch.Tensor
     """(B, G, T): bit j is set where it sees block j of its document"""
-    position: torch.Tensor
-    """(B, S): of a key in its document"""
     block: int
     """keys of a block: a power of two"""
 
@@ -77,9 +75,9 @@ class _Range(torch.autograd.Function):
         S, G = k.shape[1:3]
         out = torch.empty_like(q)
         lse, logsum = (q.new_empty((B, H, T), dtype=torch.float32) for _ in range(2))
-        tile = _tile("forward", D, q.dtype)
+        tile = _tile("forward", D, q.dtype, words)
         nsa_range_forward_kernel[_grid(T, tile["BM"], B * H, words)](
-            q, k, v, stretch.low, stretch.high, *_read(words, stretch), out, lse, logsum, T, S, LOG2_E / math.sqrt(D),
+            q, k, v, stretch.low, stretch.high, words and words.words, out, lse, logsum, T, S, LOG2_E / math.sqrt(D),
             H=H, G=G, D=D, SELECTION=words.block if words else 0, **tile,
         )  # fmt: skip
         ctx.save_for_backward(q, k, v, out, lse)
@@ -99,20 +97,20 @@ class _Range(torch.autograd.Function):
         B, T, H, D = q.shape
         S, G = k.shape[1:3]
         dq, delta = torch.empty_like(q), torch.empty_like(lse)
-        tile = _tile("query_gradient", D, q.dtype)
+        tile = _tile("query_gradient", D, q.dtype, words)
         factor = 1 / math.sqrt(D)
         sizes = {"H": H, "G": G, "D": D, "SELECTION": words.block if words else 0}
         nsa_range_query_gradient_kernel[_grid(T, tile["BM"], B * H, words)](
-            q, k, v, stretch.low, stretch.high, *_read(words, stretch), out, lse, grad, delta, dq, T, S,
+            q, k, v, stretch.low, stretch.high, words and words.words, out, lse, grad, delta, dq, T, S,
             factor * LOG2_E, factor, **sizes, **tile,
         )  # fmt: skip
-        tile = _tile("key_gradient", D, q.dtype)
+        tile = _tile("key_gradient", D, q.dtype, words)
         shares, spans = _share_out(-(-S // tile["BN"]) * B * G, H // G)
         # What several shares of the heads and spans of queries add is kept apart, and summed in their order.
         count = shares * spans
         grads = k.new_empty((2, count, *k.shape), dtype=torch.float32 if count > 1 else k.dtype)
         nsa_range_key_gradient_kernel[(*_grid(S, tile["BN"], B * G, words), count)](
-            q, k, v, stretch.low, stretch.high, stretch.since, stretch.until, *_read(words, stretch), lse, delta, grad,
+            q, k, v, stretch.low, stretch.high, stretch.since, stretch.until, words and words.words, lse, delta, grad,
             *grads, T, S, factor * LOG2_E, factor, SHARE=H // G // shares, SPANS=spans, **sizes, **tile,
         )  # fmt: skip
         dk, dv = grads[:, 0] if count == 1 else grads.sum(1).to(k.dtype)
@@ -123,11 +121,6 @@ def _grid(count: int, size: int, rows: int, words: Words | None) -> tuple[int, i
     """Tiles, and rows with their heads or groups; with words the other way round: so the kernels read it."""
     tiles = -(-count // size)
     return (rows, tiles) if words else (tiles, rows)
-
-
-def _read(words: Words | None, stretch: Stretch) -> tuple[torch.Tensor, torch.Tensor]:
-    """What the kernels are given: without words something that they do not read."""
-    return (words.words, words.position) if words else (stretch.low, stretch.low)
 
 
 def sum_products(out: torch.Tensor, grad: torch.Tensor) -> torch.Tensor:
@@ -155,7 +148,8 @@ def precision_of(dtype: torch.dtype) -> str:
 
 TILES = {
     ("forward", 64): {"BM": 64, "BN": 64, "num_warps": 4, "num_stages": 3},
-    ("query_gradient", 64): {"BM": 64, "BN": 64, "num_warps": 4, "num_stages": 2},
+    # So many registers that four programs fit: the compiler would take a few more for no gain.
+    ("query_gradient", 64): {"BM": 64, "BN": 64, "num_warps": 4, "num_stages": 2, "maxnreg": 128},
     ("key_gradient", 64): {"BM": 64, "BN": 64, "num_warps": 4, "num_stages": 3},
     ("forward", 128): {"BM": 64, "BN": 64, "num_warps": 4, "num_stages": 2},
     ("query_gradient", 128): {"BM": 64, "BN": 64, "num_warps": 4, "num_stages": 2},
@@ -164,7 +158,8 @@ TILES = {
 """the fastest of those tried on an H200, by kernel and width of a head"""
 
 
-def _tile(kernel: str, width: int, dtype: torch.dtype) -> dict[str, Any]:
-    if dtype == torch.float32:
-        return {"BM": 32, "BN": 32, "PRECISION": precision_of(dtype), "num_warps": 4, "num_stages": 1}
-    return {**TILES[kernel, width], "PRECISION": precision_of(dtype)}
+def _tile(kernel: str, width: int, dtype: torch.dtype, words: Words | None) -> dict[str, Any]:
+    tile = TILES[kernel, width] if dtype != torch.float32 else {"BM": 32, "BN": 32, "num_warps": 4, "num_stages": 1}
+    # Tiles of keys longer than blocks would have keys of three.
+    keys = min(tile["BN"], words.block) if words else tile["BN"]
+    return {**tile, "BN": keys, "PRECISION": precision_of(dtype)}

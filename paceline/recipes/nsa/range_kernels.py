@@ -7,12 +7,13 @@ Both ends never go back as t goes on, within a row of the batch: so a tile of qu
 stretch of queries. The sliding window, the compressed branch and whole packed documents are all of this kind. Nothing is
 summed by atomics: the same input gives the same bits.
 
-With SELECTION a query sees of its stretch, which is all of its document's past then, the blocks of so many keys whose bits are set in a word
-of its own; 0: all of them. A tile that all of its queries see whole begins so many whole tiles after its document: where tiles are
-no longer than blocks it lies in one block, and costs a question per query and not one per query and key.
+With SELECTION a query sees only some blocks of so many keys of its stretch, which is all of its document's past then: those whose bits are set
+in a word of its own. Tiles of keys are no longer than blocks, so one has keys of two blocks of a document at most, and what a query sees of
+it is a stretch again; where its keys are of one block, as in tiles counted from the document's start, it is all of them or none. So a
+tile costs a question per query, not one per query and key.
 
-q_BTHD, out_BTHD, k_BSGD, v_BSGD, low_BT, high_BT, word_BGT, position_BS (of a key in its document), lse_BHT (of scores in base 2; +inf where
-a query sees nothing), logsum_BHT (the same as a natural logarithm; -inf there), delta_BHT: Σ out · grad over the width.
+q_BTHD, out_BTHD, k_BSGD, v_BSGD, low_BT, high_BT, word_BGT, lse_BHT (of scores in base 2; +inf where a query sees nothing), logsum_BHT (the same
+as a natural logarithm; -inf there), delta_BHT: Σ out · grad over the width.
 """
 
 from __future__ import annotations
@@ -47,15 +48,9 @@ def find_program(SELECTION: tl.constexpr):
 
 
 @triton.jit
-def load_words(word_ptr, t, is_query, SELECTION: tl.constexpr):
-    """The words of a tile's queries; without any, nothing is read."""
-    return tl.load(word_ptr + t, mask=is_query, other=0) if SELECTION else 0
-
-
-@triton.jit
-def load_blocks(position_ptr, s, is_key, SELECTION: tl.constexpr):
-    """The blocks that the keys of a tile lie in, counted in their documents; without words, nothing is read."""
-    return tl.load(position_ptr + s, mask=is_key, other=0) // SELECTION if SELECTION else 0
+def load_words(word_ptr, row, t, is_query, SELECTION: tl.constexpr):
+    """The words of a tile's queries, whose row and group begin with place `row`; without any, nothing is read."""
+    return tl.load(word_ptr + row + t, mask=is_query, other=0) if SELECTION else 0
 
 
 @triton.jit
@@ -64,15 +59,15 @@ def has_bit(word, block):
 
 
 @triton.jit
-def find_seen(low, high, word, s, block, SELECTION: tl.constexpr, IS_WHOLE: tl.constexpr):
-    """Which queries of a tile see which of its keys, one by one."""
-    if IS_WHOLE:
-        is_seen = has_bit(word[:, None], block[None, :])
-    else:
-        is_seen = (s[None, :] >= low[:, None]) & (s[None, :] < high[:, None])
-        if SELECTION:
-            is_seen = is_seen & has_bit(word[:, None], block[None, :])
-    return is_seen
+def find_seen(low, high, word, start, s, SELECTION: tl.constexpr):
+    """Which queries of a tile see which keys of one that begins with `start`."""
+    if SELECTION:
+        # Of its document the tile has keys of this block and the next.
+        block = tl.maximum(start - low, 0) // SELECTION
+        border = low + (block + 1) * SELECTION
+        low = tl.where(has_bit(word, block), low, border)
+        high = tl.where(has_bit(word, tl.minimum(block + 1, 31)), high, tl.minimum(high, border))
+    return (s[None, :] >= low[:, None]) & (s[None, :] < high[:, None])
 
 
 @triton.jit
@@ -80,7 +75,7 @@ def open_tile(
     q_ptr, low_ptr, high_ptr, word_ptr, T, S,
     H: tl.constexpr, G: tl.constexpr, D: tl.constexpr, SELECTION: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
 ):  # fmt: skip
-    """Of this program's tile of queries of one head: its row b, t, the queries, what they see, where the tile begins in q_BTHD, the places in
+    """Of this program's tile of queries of one head: t, the queries, what they see, where the tile begins in q_BTHD, the places in
     lse_BHT, where the group begins in k_BSGD, and the stretch of keys that any of them sees, with the tiles in it that all of them see whole.
     """
     tile, x = find_program(SELECTION)
@@ -91,13 +86,13 @@ def open_tile(
     g = h // (H // G)
     t = first + tl.arange(0, BM)
     low, high = load_ends(low_ptr + b * T, high_ptr + b * T, t, T)
-    word = load_words(word_ptr + (b * G + g) * T, t, t < T, SELECTION)
+    word = load_words(word_ptr, (b * G + g) * T, t, t < T, SELECTION)
     offset = ((b.to(tl.int64) * T + first) * H + h) * D
     q = load_tile(q_ptr + offset, tl.arange(0, BM), H * D, t < T, D)
     keys = (b.to(tl.int64) * S * G + g) * D
     begin, end = tl.load(low_ptr + b * T + first), tl.load(high_ptr + b * T + last)
     whole, rest = find_whole(begin, end, tl.load(low_ptr + b * T + last), tl.load(high_ptr + b * T + first), BN)
-    return b, t, q, low, high, word, offset, (b * H + h) * T + t, keys, begin, whole, rest, end
+    return t, q, low, high, word, offset, (b * H + h) * T + t, keys, begin, whole, rest, end
 
 
 @triton.jit
@@ -109,28 +104,26 @@ def find_whole(begin, end, low, high, SIZE: tl.constexpr):
 
 @triton.jit
 def read_tile(
-    q, k_ptr, v_ptr, position_ptr, begin, start, low, high, word, most, total, out, S, scale,
+    q, k_ptr, v_ptr, begin, start, low, high, word, most, total, out, S, scale,
     STRIDE: tl.constexpr, D: tl.constexpr, SELECTION: tl.constexpr, BN: tl.constexpr, IS_WHOLE: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """The running softmax, one tile of keys further."""
-    IN_ONE: tl.constexpr = IS_WHOLE and SELECTION >= BN
     s = start + tl.arange(0, BN)
     is_key = (s >= 0) if IS_WHOLE else (s < S)
     offset = tl.cast(start, tl.int64) * STRIDE
     k = load_tile(k_ptr + offset, tl.arange(0, BN), STRIDE, is_key, D)
     score = tl.dot(q, tl.trans(k), input_precision=PRECISION)
-    if not IS_WHOLE or (SELECTION and not IN_ONE):
-        block = load_blocks(position_ptr, s, is_key, SELECTION)
-        score = tl.where(find_seen(low, high, word, s, block, SELECTION, IS_WHOLE), score, float("-inf"))
+    if not IS_WHOLE:
+        score = tl.where(find_seen(low, high, word, start, s, SELECTION), score, float("-inf"))
     highest = tl.max(score, 1) * scale
-    if IN_ONE:
+    if SELECTION and IS_WHOLE:
         is_chosen = has_bit(word, (start - begin) // SELECTION)
         highest = tl.where(is_chosen, highest, float("-inf"))
     larger = tl.maximum(most, highest)
     # A row that has seen nothing yet: -inf less -inf is not a number.
     base = larger if IS_WHOLE and not SELECTION else tl.where(larger == float("-inf"), 0.0, larger)
     shrink = tl.exp2(most - base)
-    if IN_ONE:
+    if SELECTION and IS_WHOLE:
         base = tl.where(is_chosen, base, float("inf"))
     p = tl.exp2(score * scale - base[:, None])
     v = load_tile(v_ptr + offset, tl.arange(0, BN), STRIDE, is_key, D)
@@ -140,33 +133,32 @@ def read_tile(
 
 @triton.jit(do_not_specialize=["T", "S"], repr=name_after("forward"))
 def nsa_range_forward_kernel(
-    q_ptr, k_ptr, v_ptr, low_ptr, high_ptr, word_ptr, position_ptr, out_ptr, lse_ptr, logsum_ptr, T, S, scale,
+    q_ptr, k_ptr, v_ptr, low_ptr, high_ptr, word_ptr, out_ptr, lse_ptr, logsum_ptr, T, S, scale,
     H: tl.constexpr, G: tl.constexpr, D: tl.constexpr, SELECTION: tl.constexpr,
     BM: tl.constexpr, BN: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """out and lse of one tile of queries of one head, by the running softmax."""
-    b, t, q, low, high, word, offset, of_query, keys, begin, whole, rest, end = open_tile(
+    t, q, low, high, word, offset, of_query, keys, begin, whole, rest, end = open_tile(
         q_ptr, low_ptr, high_ptr, word_ptr, T, S, H, G, D, SELECTION, BM, BN
     )
     k_ptr += keys
     v_ptr += keys
-    position_ptr += b * S
     most = tl.full([BM], float("-inf"), tl.float32)
     total = tl.zeros([BM], tl.float32)
     out = tl.zeros([BM, D], tl.float32)
     for start in range(begin, whole, BN):
         most, total, out = read_tile(
-            q, k_ptr, v_ptr, position_ptr, begin, start, low, high, word, most, total, out, S, scale,
+            q, k_ptr, v_ptr, begin, start, low, high, word, most, total, out, S, scale,
             G * D, D, SELECTION, BN, False, PRECISION,
         )  # fmt: skip
     for start in range(whole, rest, BN):
         most, total, out = read_tile(
-            q, k_ptr, v_ptr, position_ptr, begin, start, low, high, word, most, total, out, S, scale,
+            q, k_ptr, v_ptr, begin, start, low, high, word, most, total, out, S, scale,
             G * D, D, SELECTION, BN, True, PRECISION,
         )  # fmt: skip
     for start in range(rest, end, BN):
         most, total, out = read_tile(
-            q, k_ptr, v_ptr, position_ptr, begin, start, low, high, word, most, total, out, S, scale,
+            q, k_ptr, v_ptr, begin, start, low, high, word, most, total, out, S, scale,
             G * D, D, SELECTION, BN, False, PRECISION,
         )  # fmt: skip
     sees_any = total > 0
@@ -179,37 +171,34 @@ def nsa_range_forward_kernel(
 
 @triton.jit
 def add_query_gradient(
-    dq, q, k_ptr, v_ptr, position_ptr, grad, begin, start, low, high, word, lse, delta, S, scale,
+    dq, q, k_ptr, v_ptr, grad, begin, start, low, high, word, lse, delta, S, scale,
     STRIDE: tl.constexpr, D: tl.constexpr, SELECTION: tl.constexpr, BN: tl.constexpr, IS_WHOLE: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """dq, with one tile of keys more."""
-    IN_ONE: tl.constexpr = IS_WHOLE and SELECTION >= BN
     s = start + tl.arange(0, BN)
     is_key = (s >= 0) if IS_WHOLE else (s < S)
     offset, row = tl.cast(start, tl.int64) * STRIDE, tl.arange(0, BN)
     k, v = load_tile(k_ptr + offset, row, STRIDE, is_key, D), load_tile(v_ptr + offset, row, STRIDE, is_key, D)
-    if IN_ONE:
+    if SELECTION and IS_WHOLE:
         lse = tl.where(has_bit(word, (start - begin) // SELECTION), lse, float("inf"))
     p = tl.exp2(tl.dot(q, tl.trans(k), input_precision=PRECISION) * scale - lse[:, None])
-    if not IS_WHOLE or (SELECTION and not IN_ONE):
-        block = load_blocks(position_ptr, s, is_key, SELECTION)
-        p = tl.where(find_seen(low, high, word, s, block, SELECTION, IS_WHOLE), p, 0.0)
+    if not IS_WHOLE:
+        p = tl.where(find_seen(low, high, word, start, s, SELECTION), p, 0.0)
     ds = p * (tl.dot(grad, tl.trans(v), input_precision=PRECISION) - delta[:, None])
     return tl.dot(ds.to(k.dtype), k, dq, input_precision=PRECISION)
 
 
 @triton.jit(do_not_specialize=["T", "S"], repr=name_after("query_gradient"))
 def nsa_range_query_gradient_kernel(
-    q_ptr, k_ptr, v_ptr, low_ptr, high_ptr, word_ptr, position_ptr, out_ptr, lse_ptr, grad_ptr, delta_ptr, dq_ptr, T, S, scale, factor,
+    q_ptr, k_ptr, v_ptr, low_ptr, high_ptr, word_ptr, out_ptr, lse_ptr, grad_ptr, delta_ptr, dq_ptr, T, S, scale, factor,
     H: tl.constexpr, G: tl.constexpr, D: tl.constexpr, SELECTION: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """dq of one tile of queries of one head; and their delta, which the gradients of the keys need as well."""
-    b, t, q, low, high, word, offset, of_query, keys, begin, whole, rest, end = open_tile(
+    t, q, low, high, word, offset, of_query, keys, begin, whole, rest, end = open_tile(
         q_ptr, low_ptr, high_ptr, word_ptr, T, S, H, G, D, SELECTION, BM, BN
     )
     k_ptr += keys
     v_ptr += keys
-    position_ptr += b * S
     grad = load_tile(grad_ptr + offset, tl.arange(0, BM), H * D, t < T, D)
     lse = tl.load(lse_ptr + of_query, mask=t < T, other=float("inf"))
     out = load_tile(out_ptr + offset, tl.arange(0, BM), H * D, t < T, D)
@@ -218,17 +207,17 @@ def nsa_range_query_gradient_kernel(
     dq = tl.zeros([BM, D], tl.float32)
     for start in range(begin, whole, BN):
         dq = add_query_gradient(
-            dq, q, k_ptr, v_ptr, position_ptr, grad, begin, start, low, high, word, lse, delta, S, scale,
+            dq, q, k_ptr, v_ptr, grad, begin, start, low, high, word, lse, delta, S, scale,
             G * D, D, SELECTION, BN, False, PRECISION,
         )  # fmt: skip
     for start in range(whole, rest, BN):
         dq = add_query_gradient(
-            dq, q, k_ptr, v_ptr, position_ptr, grad, begin, start, low, high, word, lse, delta, S, scale,
+            dq, q, k_ptr, v_ptr, grad, begin, start, low, high, word, lse, delta, S, scale,
             G * D, D, SELECTION, BN, True, PRECISION,
         )  # fmt: skip
     for start in range(rest, end, BN):
         dq = add_query_gradient(
-            dq, q, k_ptr, v_ptr, position_ptr, grad, begin, start, low, high, word, lse, delta, S, scale,
+            dq, q, k_ptr, v_ptr, grad, begin, start, low, high, word, lse, delta, S, scale,
             G * D, D, SELECTION, BN, False, PRECISION,
         )  # fmt: skip
     store_tile(dq_ptr + offset, tl.arange(0, BM), H * D, t < T, dq * factor, D)
@@ -236,29 +225,24 @@ def nsa_range_query_gradient_kernel(
 
 @triton.jit
 def add_key_gradients(
-    dk, dv, q_ptr, k, v, grad_ptr, low_ptr, high_ptr, word_ptr, lse_ptr, delta_ptr, s, block, earlier, start, T, scale,
-    H: tl.constexpr, D: tl.constexpr, SELECTION: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, IS_WHOLE: tl.constexpr, IS_SPLIT: tl.constexpr,
-    PRECISION: tl.constexpr,
+    dk, dv, q_ptr, k, v, grad_ptr, low_ptr, high_ptr, word_ptr, lse_ptr, delta_ptr, of_group, first, s, block, start, T, scale,
+    H: tl.constexpr, D: tl.constexpr, SELECTION: tl.constexpr, BM: tl.constexpr, IS_WHOLE: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """dk and dv, with one tile of queries more. IS_SPLIT: the keys, which all of them see, lie in block `earlier` and the next."""
-    IN_ONE: tl.constexpr = IS_WHOLE and SELECTION >= BN
+    """dk and dv, with one tile of queries more."""
     t = start + tl.arange(0, BM)
     is_query = (t >= 0) if IS_WHOLE else (t < T)
-    low, high = (0, 0) if IS_WHOLE else load_ends(low_ptr, high_ptr, t, T)
-    word = load_words(word_ptr, t, is_query, SELECTION)
+    if not IS_WHOLE:
+        low, high = load_ends(low_ptr, high_ptr, t, T)
+    word = load_words(word_ptr, of_group, t, is_query, SELECTION)
     offset, row = tl.cast(start, tl.int64) * H * D, tl.arange(0, BM)
     q, grad = load_tile(q_ptr + offset, row, H * D, is_query, D), load_tile(grad_ptr + offset, row, H * D, is_query, D)
     lse = tl.load(lse_ptr + t, mask=is_query, other=float("inf"))
     delta = tl.load(delta_ptr + t, mask=is_query, other=0.0)
-    base = lse[:, None]
-    if IN_ONE:
-        base = tl.where(has_bit(word, earlier), lse, float("inf"))[:, None]
-        if IS_SPLIT:
-            of_next = tl.where(has_bit(word, earlier + 1), lse, float("inf"))[:, None]
-            base = tl.where((block > earlier)[None, :], of_next, base)
-    p = tl.exp2(tl.dot(q, tl.trans(k), input_precision=PRECISION) * scale - base)
-    if not IS_WHOLE or (SELECTION and not IN_ONE):
-        p = tl.where(find_seen(low, high, word, s, block, SELECTION, IS_WHOLE), p, 0.0)
+    if SELECTION and IS_WHOLE:
+        lse = tl.where(has_bit(word, block), lse, float("inf"))
+    p = tl.exp2(tl.dot(q, tl.trans(k), input_precision=PRECISION) * scale - lse[:, None])
+    if not IS_WHOLE:
+        p = tl.where(find_seen(low, high, word, first, s, SELECTION), p, 0.0)
     dv = tl.dot(tl.trans(p.to(grad.dtype)), grad, dv, input_precision=PRECISION)
     ds = p * (tl.dot(grad, tl.trans(v), input_precision=PRECISION) - delta[:, None])
     return tl.dot(tl.trans(ds.to(q.dtype)), q, dk, input_precision=PRECISION), dv
@@ -266,8 +250,7 @@ def add_key_gradients(
 
 @triton.jit(do_not_specialize=["T", "S"], repr=name_after("key_gradient"))
 def nsa_range_key_gradient_kernel(
-    q_ptr, k_ptr, v_ptr, low_ptr, high_ptr, since_ptr, until_ptr, word_ptr, position_ptr, lse_ptr, delta_ptr, grad_ptr, dk_ptr, dv_ptr,
-    T, S, scale, factor,
+    q_ptr, k_ptr, v_ptr, low_ptr, high_ptr, since_ptr, until_ptr, word_ptr, lse_ptr, delta_ptr, grad_ptr, dk_ptr, dv_ptr, T, S, scale, factor,
     H: tl.constexpr, G: tl.constexpr, D: tl.constexpr, SELECTION: tl.constexpr, SHARE: tl.constexpr, SPANS: tl.constexpr,
     BM: tl.constexpr, BN: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
@@ -288,8 +271,6 @@ def nsa_range_key_gradient_kernel(
     until_ptr += b * S
     low_ptr += b * T
     high_ptr += b * T
-    word_ptr += (b * G + g) * T
-    position_ptr += b * S
     begin, end = tl.load(since_ptr + first), tl.load(until_ptr + last)
     whole, rest = find_whole(begin, end, tl.load(since_ptr + last), tl.load(until_ptr + first), BM)
     # Its span of the queries: so many tiles from the first on, the last span the rest.
@@ -298,36 +279,30 @@ def nsa_range_key_gradient_kernel(
     end = tl.minimum(begin + size, end)
     whole = tl.minimum(tl.maximum(whole, begin), end)
     rest = tl.minimum(tl.maximum(rest, begin), end)
-    block = load_blocks(position_ptr, s, s < S, SELECTION)
-    earlier = 0
-    split = rest
-    if SELECTION >= BN:
-        # Tiles of keys begin anywhere in a document: where one has keys of two blocks, its whole tiles of queries are asked about both.
-        earlier = tl.load(position_ptr + first) // SELECTION
-        split = tl.where(tl.load(position_ptr + last) // SELECTION == earlier, rest, whole)
+    block = 0
+    if SELECTION:
+        # Keys and queries are the same tokens. Tiles of keys begin anywhere in a document: with keys of two blocks none is seen whole.
+        block = (first - tl.load(low_ptr + first)) // SELECTION
+        if (last - tl.load(low_ptr + last)) // SELECTION != block:
+            whole = end
+            rest = end
     for h in range(g * (H // G) + share * SHARE, g * (H // G) + (share + 1) * SHARE):
         rows = b.to(tl.int64) * T * H + h
         of_head = (b * H + h) * T
         for start in range(begin, whole, BM):
             dk, dv = add_key_gradients(
                 dk, dv, q_ptr + rows * D, k, v, grad_ptr + rows * D, low_ptr, high_ptr, word_ptr, lse_ptr + of_head, delta_ptr + of_head,
-                s, block, earlier, start, T, scale, H, D, SELECTION, BM, BN, False, False, PRECISION,
+                (b * G + g) * T, first, s, block, start, T, scale, H, D, SELECTION, BM, False, PRECISION,
             )  # fmt: skip
-        for start in range(whole, split, BM):
+        for start in range(whole, rest, BM):
             dk, dv = add_key_gradients(
                 dk, dv, q_ptr + rows * D, k, v, grad_ptr + rows * D, low_ptr, high_ptr, word_ptr, lse_ptr + of_head, delta_ptr + of_head,
-                s, block, earlier, start, T, scale, H, D, SELECTION, BM, BN, True, False, PRECISION,
+                (b * G + g) * T, first, s, block, start, T, scale, H, D, SELECTION, BM, True, PRECISION,
             )  # fmt: skip
-        if SELECTION >= BN:
-            for start in range(split, rest, BM):
-                dk, dv = add_key_gradients(
-                    dk, dv, q_ptr + rows * D, k, v, grad_ptr + rows * D, low_ptr, high_ptr, word_ptr, lse_ptr + of_head, delta_ptr + of_head,
-                    s, block, earlier, start, T, scale, H, D, SELECTION, BM, BN, True, True, PRECISION,
-                )  # fmt: skip
         for start in range(rest, end, BM):
             dk, dv = add_key_gradients(
                 dk, dv, q_ptr + rows * D, k, v, grad_ptr + rows * D, low_ptr, high_ptr, word_ptr, lse_ptr + of_head, delta_ptr + of_head,
-                s, block, earlier, start, T, scale, H, D, SELECTION, BM, BN, False, False, PRECISION,
+                (b * G + g) * T, first, s, block, start, T, scale, H, D, SELECTION, BM, False, PRECISION,
             )  # fmt: skip
     offset += tl.program_id(2) * (tl.num_programs(0 if SELECTION else 1) // G).to(tl.int64) * S * G * D
     store_tile(dk_ptr + offset, row, G * D, s < S, dk * factor, D)
