@@ -83,11 +83,13 @@ class _Range(torch.autograd.Function):
         ctx.save_for_backward(q, k, v, out, lse)
         ctx.stretch, ctx.words = stretch, words
         ctx.mark_non_differentiable(logsum)
+        # Or torch would fill zeros to stand for the gradient that it has not.
+        ctx.set_materialize_grads(False)
         return out, logsum
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad: torch.Tensor, _: torch.Tensor) -> Any:
+    def backward(ctx: Any, grad: torch.Tensor, _: None) -> Any:
         from paceline.recipes.nsa.range_kernels import nsa_range_key_gradient_kernel, nsa_range_query_gradient_kernel
 
         q, k, v, out, lse = ctx.saved_tensors
