@@ -187,6 +187,8 @@ class Workload(Protocol):
     has_static_shapes: bool = False
     """on a GPU, batches of as many samples are flat dictionaries of tensors of the same shapes, and `loss` neither waits for the device
     nor looks at values on the host: what a CUDA graph asks for"""
+    draws_numbers: bool = True
+    """the forward pass of training draws random numbers, as dropout does"""
 
     def build_model(self, setting: Setting) -> torch.nn.Module:
         """The model, on the CPU, initialised from torch's global generator (the engine has seeded it)."""

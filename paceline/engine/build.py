@@ -87,6 +87,7 @@ def build_trainer(context: Context, workload: Workload) -> Trainer:
         ranks.has_group,
         precision.name,
         workload.has_static_shapes,
+        workload.draws_numbers,
         isinstance(workload, Contrasts),
         tables is not None,
     )

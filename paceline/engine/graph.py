@@ -38,6 +38,7 @@ def choose_graph(
     has_group: bool,
     precision: str,
     has_static_shapes: bool,
+    draws_numbers: bool = True,
     contrasts: bool = False,
     has_tables: bool = False,
 ) -> tuple[bool, str]:
@@ -51,7 +52,7 @@ def choose_graph(
         return False, "gradients travel between ranks during backward"
     if precision == "fp16":
         return False, "fp16 changes the scale of its loss from step to step"
-    if train.compile.enabled:
+    if train.compile.enabled and draws_numbers:
         return False, "recorded, a compiled model with dropout did not repeat itself from one start to the next"
     if train.activation_checkpointing:
         return False, "activation checkpointing asks for the generator's state, which cannot be recorded"

@@ -164,8 +164,8 @@ def assert_same(one: Result, other: Result) -> None:
         (True, ("cuda", True, "bf16", True), False, "between ranks"),
         (True, ("cuda", False, "fp16", True), False, "scale"),
         (True, ("cuda", False, "bf16", False), False, "change their shapes"),
-        (True, ("cuda", False, "bf16", True, True), False, "loss of the whole step"),
-        (True, ("cuda", False, "bf16", True, False, True), False, "rows of its tables"),
+        (True, ("cuda", False, "bf16", True, True, True), False, "loss of the whole step"),
+        (True, ("cuda", False, "bf16", True, True, False, True), False, "rows of its tables"),
     ],
 )
 def test_graphs_are_used_where_they_can_be(requested, facts, effective, because):
@@ -182,6 +182,11 @@ def test_recomputed_and_compiled_models_are_not_recorded(train, because):
     chosen, reason = choose_graph(Train.model_validate(train), "cuda", False, "bf16", True)
     assert not chosen
     assert because in reason
+
+
+def test_a_compiled_model_that_draws_nothing_is_recorded():
+    train = Train.model_validate({"compile": {"enabled": True}})
+    assert choose_graph(train, "cuda", False, "bf16", True, draws_numbers=False)[0]
 
 
 def test_the_choice_is_recorded(train):

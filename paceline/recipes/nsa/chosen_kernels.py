@@ -43,29 +43,51 @@ def open_tile(entry_ptr, start, end, T, N: tl.constexpr, H: tl.constexpr, R: tl.
 
 @triton.jit(do_not_specialize=["x0", "T", "room"])
 def nsa_chosen_forward_kernel(
-    q_ptr, k_ptr, v_ptr, entry_ptr, pieces_ptr, count_ptr, parts_ptr, parts_lse_ptr, x0, T, room, scale,
+    q_ptr, k_ptr, v_ptr, entry_ptr, pieces_ptr, order_ptr, count_ptr, parts_ptr, parts_lse_ptr, x0, T, room, scale,
     H: tl.constexpr, G: tl.constexpr, D: tl.constexpr, N: tl.constexpr, L: tl.constexpr, ROWS: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """What queries read in one block each: a program takes one piece of work after another, a block and some of its queries."""
     R: tl.constexpr = H // G
-    for piece in range(tl.program_id(0), tl.load(count_ptr).to(tl.int32), tl.num_programs(0)):
+    for turn in range(tl.program_id(0), tl.load(count_ptr).to(tl.int32), tl.num_programs(0)):
+        piece = tl.load(order_ptr + turn)
         x, b, g, first, begin, end = open_work(pieces_ptr, piece, x0, room, G)
         s = first + tl.arange(0, L)
         offset, of_block = ((b * T + first) * G + g) * D, tl.arange(0, L)
         k = load_tile(k_ptr + offset, of_block, G * D, s < T, D)
         v = load_tile(v_ptr + offset, of_block, G * D, s < T, D)
         of_row, of_work = b * T * H + g * R, x * T * N
-        for start in range(begin, end, ROWS // R):
-            is_there, t, part, row = open_tile(entry_ptr + of_work, start, end, T, N, H, R, ROWS)
-            q = load_tile(q_ptr + of_row * D, row, D, is_there, D)
-            score = tl.dot(q, tl.trans(k), input_precision=PRECISION) * scale
-            score = tl.where(s[None, :] <= t[:, None], score, float("-inf"))
-            most = tl.max(score, 1)
-            p = tl.exp2(score - most[:, None])
-            total = tl.sum(p, 1)
-            out = tl.dot(p.to(v.dtype), v, input_precision=PRECISION) / total[:, None]
-            store_tile(parts_ptr + of_work * R * D, part, D, is_there, out, D)
-            tl.store(parts_lse_ptr + of_work * R + part, most + tl.log2(total), mask=is_there)
+        # Its own queries come first: the rest lie behind it, and see all of it.
+        PER: tl.constexpr = ROWS // R
+        own = tl.minimum(begin + (L + PER - 1) // PER * PER, end)
+        for start in range(begin, own, PER):
+            read_block(
+                q_ptr + of_row * D, k, v, entry_ptr + of_work, parts_ptr + of_work * R * D, parts_lse_ptr + of_work * R, s, start, end, T,
+                scale, H, R, D, N, ROWS, False, PRECISION,
+            )  # fmt: skip
+        for start in range(own, end, PER):
+            read_block(
+                q_ptr + of_row * D, k, v, entry_ptr + of_work, parts_ptr + of_work * R * D, parts_lse_ptr + of_work * R, s, start, end, T,
+                scale, H, R, D, N, ROWS, True, PRECISION,
+            )  # fmt: skip
+
+
+@triton.jit
+def read_block(
+    q_ptr, k, v, entry_ptr, parts_ptr, parts_lse_ptr, s, start, end, T, scale,
+    H: tl.constexpr, R: tl.constexpr, D: tl.constexpr, N: tl.constexpr, ROWS: tl.constexpr, IS_WHOLE: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    """What one tile of queries finds in a block, all of which lies before them or not."""
+    is_there, t, part, row = open_tile(entry_ptr, start, end, T, N, H, R, ROWS)
+    q = load_tile(q_ptr, row, D, is_there, D)
+    score = tl.dot(q, tl.trans(k), input_precision=PRECISION)
+    if not IS_WHOLE:
+        score = tl.where(s[None, :] <= t[:, None], score, float("-inf"))
+    most = tl.max(score, 1) * scale
+    p = tl.exp2(score * scale - most[:, None])
+    total = tl.sum(p, 1)
+    out = tl.dot(p.to(v.dtype), v, input_precision=PRECISION) * (1 / total)[:, None]
+    store_tile(parts_ptr, part, D, is_there, out, D)
+    tl.store(parts_lse_ptr + part, most + tl.log2(total), mask=is_there)
 
 
 @triton.jit
@@ -87,25 +109,25 @@ def nsa_chosen_join_kernel(
     """out and lse of some queries, from their parts."""
     R: tl.constexpr = H // G
     is_there, rows, part, chosen_ptr = open_sum(chosen_ptr, x0, T, H, G, N, ROWS)
-    # A query chooses its own block at least: so `most` is a number, but for rows that are not queries.
+    # A query chooses its own block at least: so `most` becomes a number, but for rows that are not queries.
     most = tl.where(is_there, float("-inf"), 0.0)
-    for i in range(N):
-        is_part = is_there & (tl.load(chosen_ptr + i, mask=is_there, other=-1) >= 0)
-        most = tl.maximum(most, tl.load(parts_lse_ptr + part + i * R, mask=is_part, other=float("-inf")))
     total = tl.zeros([ROWS], tl.float32)
     out = tl.zeros([ROWS, D], tl.float32)
     for i in range(N):
         is_part = is_there & (tl.load(chosen_ptr + i, mask=is_there, other=-1) >= 0)
-        weight = tl.exp2(tl.load(parts_lse_ptr + part + i * R, mask=is_part, other=float("-inf")) - most)
-        total += weight
-        out += weight[:, None] * load_tile(parts_ptr, part + i * R, D, is_part, D)
+        lse = tl.load(parts_lse_ptr + part + i * R, mask=is_part, other=float("-inf"))
+        larger = tl.maximum(most, lse)
+        shrink, weight = tl.exp2(most - larger), tl.exp2(lse - larger)
+        total = total * shrink + weight
+        out = out * shrink[:, None] + weight[:, None] * load_tile(parts_ptr, part + i * R, D, is_part, D)
+        most = larger
     store_tile(out_ptr, rows, D, is_there, out / total[:, None], D)
     tl.store(lse_ptr + rows, most + tl.log2(total), mask=is_there)
 
 
 @triton.jit(do_not_specialize=["x0", "T"])
 def nsa_chosen_sum_kernel(
-    parts_ptr, chosen_ptr, dq_ptr, x0, T,
+    parts_ptr, chosen_ptr, dq_ptr, x0, T, factor,
     H: tl.constexpr, G: tl.constexpr, D: tl.constexpr, N: tl.constexpr, ROWS: tl.constexpr,
 ):  # fmt: skip
     """dq of some queries: the sum of their parts."""
@@ -115,20 +137,21 @@ def nsa_chosen_sum_kernel(
     for i in range(N):
         is_part = is_there & (tl.load(chosen_ptr + i, mask=is_there, other=-1) >= 0)
         dq += load_tile(parts_ptr, part + i * R, D, is_part, D)
-    store_tile(dq_ptr, rows, D, is_there, dq, D)
+    store_tile(dq_ptr, rows, D, is_there, dq * factor, D)
 
 
 @triton.jit(do_not_specialize=["x0", "T", "room"])
 def nsa_chosen_gradient_kernel(
-    q_ptr, k_ptr, v_ptr, owner_ptr, entry_ptr, pieces_ptr, count_ptr, lse_ptr, delta_ptr, grad_ptr, parts_ptr, dk_ptr, dv_ptr, sums_ptr,
-    x0, T, room, scale, factor,
+    q_ptr, k_ptr, v_ptr, owner_ptr, entry_ptr, pieces_ptr, order_ptr, count_ptr, lse_ptr, delta_ptr, grad_ptr, parts_ptr, dk_ptr, dv_ptr, sums_ptr,
+    x0, T, room, scale, factor, KEYS_FIRST: tl.constexpr,
     H: tl.constexpr, G: tl.constexpr, D: tl.constexpr, N: tl.constexpr, L: tl.constexpr, ROWS: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """Parts of dq; dk and dv of one block after another where all of its queries are one piece of work, and where not, a sum for
     `nsa_chosen_join_keys_kernel`.
     """
     R: tl.constexpr = H // G
-    for piece in range(tl.program_id(0), tl.load(count_ptr).to(tl.int32), tl.num_programs(0)):
+    for turn in range(tl.program_id(0), tl.load(count_ptr).to(tl.int32), tl.num_programs(0)):
+        piece = tl.load(order_ptr + turn)
         x, b, g, first, begin, end = open_work(pieces_ptr, piece, x0, room, G)
         s = first + tl.arange(0, L)
         offset, of_block = ((b * T + first) * G + g) * D, tl.arange(0, L)
@@ -142,12 +165,20 @@ def nsa_chosen_gradient_kernel(
             grad = load_tile(grad_ptr + of_row * D, row, D, is_there, D)
             lse = tl.load(lse_ptr + of_row + row, mask=is_there, other=float("inf"))
             delta = tl.load(delta_ptr + of_row + row, mask=is_there, other=0.0)
-            score = tl.dot(q, tl.trans(k), input_precision=PRECISION) * scale
-            p = tl.where(s[None, :] <= t[:, None], tl.exp2(score - lse[:, None]), 0.0)
-            dv = tl.dot(tl.trans(p.to(grad.dtype)), grad, dv, input_precision=PRECISION)
-            ds = (p * (tl.dot(grad, tl.trans(v), input_precision=PRECISION) - delta[:, None])).to(q.dtype)
-            dk = tl.dot(tl.trans(ds), q, dk, input_precision=PRECISION)
-            dq = tl.dot(ds, k, input_precision=PRECISION) * factor
+            if KEYS_FIRST:
+                p = tl.exp2(tl.dot(k, tl.trans(q), input_precision=PRECISION) * scale - lse[None, :])
+                p = tl.where(s[:, None] <= t[None, :], p, 0.0)
+                dv = tl.dot(p.to(grad.dtype), grad, dv, input_precision=PRECISION)
+                ds = (p * (tl.dot(v, tl.trans(grad), input_precision=PRECISION) - delta[None, :])).to(q.dtype)
+                dk = tl.dot(ds, q, dk, input_precision=PRECISION)
+                dq = tl.trans(tl.dot(tl.trans(k), ds, input_precision=PRECISION))
+            else:
+                p = tl.exp2(tl.dot(q, tl.trans(k), input_precision=PRECISION) * scale - lse[:, None])
+                p = tl.where(s[None, :] <= t[:, None], p, 0.0)
+                dv = tl.dot(tl.trans(p.to(grad.dtype)), grad, dv, input_precision=PRECISION)
+                ds = (p * (tl.dot(grad, tl.trans(v), input_precision=PRECISION) - delta[:, None])).to(q.dtype)
+                dk = tl.dot(tl.trans(ds), q, dk, input_precision=PRECISION)
+                dq = tl.dot(ds, k, input_precision=PRECISION)
             store_tile(parts_ptr + of_work * R * D, part, D, is_there, dq, D)
         sums = tl.load(pieces_ptr + 4 * room + piece)
         if sums < 0:

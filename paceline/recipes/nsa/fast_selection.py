@@ -13,7 +13,7 @@ from torch import Tensor
 
 from paceline.recipes.nsa.fast_frame import FastFrame, fast
 from paceline.recipes.nsa.pattern import Frame, Pattern
-from paceline.recipes.nsa.range_attention import LOG2_E, precision_of
+from paceline.recipes.nsa.range_attention import LOG2_E, describe, precision_of
 
 _MOST_SCORES = 2**24
 """of a chunk: 64 MiB, twice"""
@@ -58,8 +58,8 @@ def _score(
     scores = query.new_empty((reach, rows, groups, count, num_selection), dtype=torch.float32)
     tile = {"BM": 32, "BN": 32, "num_warps": 4} if query.dtype == torch.float32 else TILES[width]
     tile = {**tile, "BN": max(tile["BN"], per_selection)}
-    nsa_score_kernel[(-(-count // tile["BM"]), -(-num_selection * per_selection // _SLOTS), rows * groups)](
-        query, keys, logsum, frame.compressed.low, frame.compressed.high, frame.position_BT, frame.after_BT, scores,
+    nsa_score_kernel[(-(-num_selection * per_selection // _SLOTS), -(-count // tile["BM"]), rows * groups)](
+        *describe((query, tile["BM"]), (keys, tile["BN"])), logsum, frame.compressed.low, frame.compressed.high, frame.position_BT, frame.after_BT, scores,
         begin, length, num_slots, count, num_selection, LOG2_E / math.sqrt(width),
         H=heads, G=groups, D=width, SELECTION=pattern.selection_block, PER_BLOCK=per_block, PER_SELECTION=per_selection,
         REACH=reach, SLOTS=_SLOTS, PRECISION=precision_of(query.dtype), **tile,

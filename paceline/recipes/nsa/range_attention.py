@@ -7,6 +7,7 @@ out, logsum = attend_range(q, k, v, stretch)    # q (B, T, H, D), k and v (B, S,
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -77,8 +78,8 @@ class _Range(torch.autograd.Function):
         lse, logsum = (q.new_empty((B, H, T), dtype=torch.float32) for _ in range(2))
         tile = _tile("forward", D, q.dtype, words)
         nsa_range_forward_kernel[_grid(T, tile["BM"], B * H, words)](
-            q, k, v, stretch.low, stretch.high, words and words.words, out, lse, logsum, T, S, LOG2_E / math.sqrt(D),
-            H=H, G=G, D=D, SELECTION=words.block if words else 0, **tile,
+            *describe((q, tile["BM"]), (k, tile["BN"]), (v, tile["BN"])), stretch.low, stretch.high, words and words.words,
+            out, lse, logsum, T, S, LOG2_E / math.sqrt(D), H=H, G=G, D=D, SELECTION=words.block if words else 0, **tile,
         )  # fmt: skip
         ctx.save_for_backward(q, k, v, out, lse)
         ctx.stretch, ctx.words = stretch, words
@@ -103,8 +104,8 @@ class _Range(torch.autograd.Function):
         factor = 1 / math.sqrt(D)
         sizes = {"H": H, "G": G, "D": D, "SELECTION": words.block if words else 0}
         nsa_range_query_gradient_kernel[_grid(T, tile["BM"], B * H, words)](
-            q, k, v, stretch.low, stretch.high, words and words.words, out, lse, grad, delta, dq, T, S,
-            factor * LOG2_E, factor, **sizes, **tile,
+            *describe((q, tile["BM"]), (k, tile["BN"]), (v, tile["BN"])), stretch.low, stretch.high, words and words.words,
+            out, lse, *describe((grad, tile["BM"])), delta, dq, T, S, factor * LOG2_E, factor, **sizes, **tile,
         )  # fmt: skip
         tile = _tile("key_gradient", D, q.dtype, words)
         shares, spans = _share_out(-(-S // tile["BN"]) * B * G, H // G)
@@ -112,8 +113,9 @@ class _Range(torch.autograd.Function):
         count = shares * spans
         grads = k.new_empty((2, count, *k.shape), dtype=torch.float32 if count > 1 else k.dtype)
         nsa_range_key_gradient_kernel[(*_grid(S, tile["BN"], B * G, words), count)](
-            q, k, v, stretch.low, stretch.high, stretch.since, stretch.until, words and words.words, lse, delta, grad,
-            *grads, T, S, factor * LOG2_E, factor, SHARE=H // G // shares, SPANS=spans, **sizes, **tile,
+            *describe((q, tile["BM"]), (k, tile["BN"]), (v, tile["BN"])), stretch.low, stretch.high, stretch.since,
+            stretch.until, words and words.words, lse, delta, *describe((grad, tile["BM"])), *grads, T, S,
+            factor * LOG2_E, factor, SHARE=H // G // shares, SPANS=spans, **sizes, **tile,
         )  # fmt: skip
         dk, dv = grads[:, 0] if count == 1 else grads.sum(1).to(k.dtype)
         return dq, dk, dv, None, None
@@ -123,6 +125,14 @@ def _grid(count: int, size: int, rows: int, words: Words | None) -> tuple[int, i
     """Tiles, and rows with their heads or groups; with words the other way round: so the kernels read it."""
     tiles = -(-count // size)
     return (rows, tiles) if words else (tiles, rows)
+
+
+def describe(*tiled: tuple[torch.Tensor, int]) -> Iterator[Any]:
+    """Each (B, T, H, D) as (B · T, H · D), and the tokens of a tile of one head: the GPU copies such tiles by itself."""
+    from triton.tools.tensor_descriptor import TensorDescriptor
+
+    for states, rows in tiled:
+        yield TensorDescriptor.from_tensor(states.flatten(2).flatten(0, 1), [rows, states.shape[3]])
 
 
 def sum_products(out: torch.Tensor, grad: torch.Tensor) -> torch.Tensor:

@@ -72,11 +72,12 @@ def find_seen(low, high, word, start, s, SELECTION: tl.constexpr):
 
 @triton.jit
 def open_tile(
-    q_ptr, low_ptr, high_ptr, word_ptr, T, S,
+    q_desc, low_ptr, high_ptr, word_ptr, T, S,
     H: tl.constexpr, G: tl.constexpr, D: tl.constexpr, SELECTION: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
 ):  # fmt: skip
-    """Of this program's tile of queries of one head: t, the queries, what they see, where the tile begins in q_BTHD, the places in
-    lse_BHT, where the group begins in k_BSGD, and the stretch of keys that any of them sees, with the tiles in it that all of them see whole.
+    """Of this program's tile of queries of one head: t, the queries, what they see, where the tile lies in (B · T, H · D), the places in
+    lse_BHT, where row and group begin in (B · S, G · D), and the stretch of keys that any of them sees, with the tiles in it that all of them
+    see whole.
     """
     tile, x = find_program(SELECTION)
     # The last tiles see the most: they begin first.
@@ -87,12 +88,10 @@ def open_tile(
     t = first + tl.arange(0, BM)
     low, high = load_ends(low_ptr + b * T, high_ptr + b * T, t, T)
     word = load_words(word_ptr, (b * G + g) * T, t, t < T, SELECTION)
-    offset = ((b.to(tl.int64) * T + first) * H + h) * D
-    q = load_tile(q_ptr + offset, tl.arange(0, BM), H * D, t < T, D)
-    keys = (b.to(tl.int64) * S * G + g) * D
+    q = q_desc.load([b * T + first, h * D])
     begin, end = tl.load(low_ptr + b * T + first), tl.load(high_ptr + b * T + last)
     whole, rest = find_whole(begin, end, tl.load(low_ptr + b * T + last), tl.load(high_ptr + b * T + first), BN)
-    return t, q, low, high, word, offset, (b * H + h) * T + t, keys, begin, whole, rest, end
+    return t, q, low, high, word, b * T + first, h * D, (b * H + h) * T + t, b * S, g * D, begin, whole, rest, end
 
 
 @triton.jit
@@ -104,14 +103,12 @@ def find_whole(begin, end, low, high, SIZE: tl.constexpr):
 
 @triton.jit
 def read_tile(
-    q, k_ptr, v_ptr, begin, start, low, high, word, most, total, out, S, scale,
-    STRIDE: tl.constexpr, D: tl.constexpr, SELECTION: tl.constexpr, BN: tl.constexpr, IS_WHOLE: tl.constexpr, PRECISION: tl.constexpr,
+    q, k_desc, v_desc, row, column, begin, start, low, high, word, most, total, out, scale,
+    SELECTION: tl.constexpr, BN: tl.constexpr, IS_WHOLE: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """The running softmax, one tile of keys further."""
     s = start + tl.arange(0, BN)
-    is_key = (s >= 0) if IS_WHOLE else (s < S)
-    offset = tl.cast(start, tl.int64) * STRIDE
-    k = load_tile(k_ptr + offset, tl.arange(0, BN), STRIDE, is_key, D)
+    k = k_desc.load([row + start, column])
     score = tl.dot(q, tl.trans(k), input_precision=PRECISION)
     if not IS_WHOLE:
         score = tl.where(find_seen(low, high, word, start, s, SELECTION), score, float("-inf"))
@@ -126,44 +123,38 @@ def read_tile(
     if SELECTION and IS_WHOLE:
         base = tl.where(is_chosen, base, float("inf"))
     p = tl.exp2(score * scale - base[:, None])
-    v = load_tile(v_ptr + offset, tl.arange(0, BN), STRIDE, is_key, D)
+    v = v_desc.load([row + start, column])
     out = tl.dot(p.to(v.dtype), v, out * shrink[:, None], input_precision=PRECISION)
     return larger, total * shrink + tl.sum(p, 1), out
 
 
 @triton.jit(do_not_specialize=["T", "S"], repr=name_after("forward"))
 def nsa_range_forward_kernel(
-    q_ptr, k_ptr, v_ptr, low_ptr, high_ptr, word_ptr, out_ptr, lse_ptr, logsum_ptr, T, S, scale,
-    H: tl.constexpr, G: tl.constexpr, D: tl.constexpr, SELECTION: tl.constexpr,
-    BM: tl.constexpr, BN: tl.constexpr, PRECISION: tl.constexpr,
+    q_desc, k_desc, v_desc, low_ptr, high_ptr, word_ptr, out_ptr, lse_ptr, logsum_ptr, T, S, scale,
+    H: tl.constexpr, G: tl.constexpr, D: tl.constexpr, SELECTION: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """out and lse of one tile of queries of one head, by the running softmax."""
-    t, q, low, high, word, offset, of_query, keys, begin, whole, rest, end = open_tile(
-        q_ptr, low_ptr, high_ptr, word_ptr, T, S, H, G, D, SELECTION, BM, BN
+    t, q, low, high, word, at, of_head, of_query, row, column, begin, whole, rest, end = open_tile(
+        q_desc, low_ptr, high_ptr, word_ptr, T, S, H, G, D, SELECTION, BM, BN
     )
-    k_ptr += keys
-    v_ptr += keys
     most = tl.full([BM], float("-inf"), tl.float32)
     total = tl.zeros([BM], tl.float32)
     out = tl.zeros([BM, D], tl.float32)
     for start in range(begin, whole, BN):
         most, total, out = read_tile(
-            q, k_ptr, v_ptr, begin, start, low, high, word, most, total, out, S, scale,
-            G * D, D, SELECTION, BN, False, PRECISION,
+            q, k_desc, v_desc, row, column, begin, start, low, high, word, most, total, out, scale, SELECTION, BN, False, PRECISION,
         )  # fmt: skip
     for start in range(whole, rest, BN):
         most, total, out = read_tile(
-            q, k_ptr, v_ptr, begin, start, low, high, word, most, total, out, S, scale,
-            G * D, D, SELECTION, BN, True, PRECISION,
+            q, k_desc, v_desc, row, column, begin, start, low, high, word, most, total, out, scale, SELECTION, BN, True, PRECISION,
         )  # fmt: skip
     for start in range(rest, end, BN):
         most, total, out = read_tile(
-            q, k_ptr, v_ptr, begin, start, low, high, word, most, total, out, S, scale,
-            G * D, D, SELECTION, BN, False, PRECISION,
+            q, k_desc, v_desc, row, column, begin, start, low, high, word, most, total, out, scale, SELECTION, BN, False, PRECISION,
         )  # fmt: skip
     sees_any = total > 0
     out = out / tl.where(sees_any, total, 1.0)[:, None]
-    store_tile(out_ptr + offset, tl.arange(0, BM), H * D, t < T, out, D)
+    store_tile(out_ptr + at.to(tl.int64) * H * D + of_head, tl.arange(0, BM), H * D, t < T, out, D)
     lse = most + tl.log2(tl.where(sees_any, total, 1.0))
     tl.store(lse_ptr + of_query, tl.where(sees_any, lse, float("inf")), mask=t < T)
     tl.store(logsum_ptr + of_query, tl.where(sees_any, lse * LN_2, float("-inf")), mask=t < T)
@@ -171,14 +162,12 @@ def nsa_range_forward_kernel(
 
 @triton.jit
 def add_query_gradient(
-    dq, q, k_ptr, v_ptr, grad, begin, start, low, high, word, lse, delta, S, scale,
-    STRIDE: tl.constexpr, D: tl.constexpr, SELECTION: tl.constexpr, BN: tl.constexpr, IS_WHOLE: tl.constexpr, PRECISION: tl.constexpr,
+    dq, q, k_desc, v_desc, row, column, grad, begin, start, low, high, word, lse, delta, scale,
+    SELECTION: tl.constexpr, BN: tl.constexpr, IS_WHOLE: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """dq, with one tile of keys more."""
     s = start + tl.arange(0, BN)
-    is_key = (s >= 0) if IS_WHOLE else (s < S)
-    offset, row = tl.cast(start, tl.int64) * STRIDE, tl.arange(0, BN)
-    k, v = load_tile(k_ptr + offset, row, STRIDE, is_key, D), load_tile(v_ptr + offset, row, STRIDE, is_key, D)
+    k, v = k_desc.load([row + start, column]), v_desc.load([row + start, column])
     if SELECTION and IS_WHOLE:
         lse = tl.where(has_bit(word, (start - begin) // SELECTION), lse, float("inf"))
     p = tl.exp2(tl.dot(q, tl.trans(k), input_precision=PRECISION) * scale - lse[:, None])
@@ -190,43 +179,38 @@ def add_query_gradient(
 
 @triton.jit(do_not_specialize=["T", "S"], repr=name_after("query_gradient"))
 def nsa_range_query_gradient_kernel(
-    q_ptr, k_ptr, v_ptr, low_ptr, high_ptr, word_ptr, out_ptr, lse_ptr, grad_ptr, delta_ptr, dq_ptr, T, S, scale, factor,
+    q_desc, k_desc, v_desc, low_ptr, high_ptr, word_ptr, out_ptr, lse_ptr, grad_desc, delta_ptr, dq_ptr, T, S, scale, factor,
     H: tl.constexpr, G: tl.constexpr, D: tl.constexpr, SELECTION: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """dq of one tile of queries of one head; and their delta, which the gradients of the keys need as well."""
-    t, q, low, high, word, offset, of_query, keys, begin, whole, rest, end = open_tile(
-        q_ptr, low_ptr, high_ptr, word_ptr, T, S, H, G, D, SELECTION, BM, BN
+    t, q, low, high, word, at, of_head, of_query, row, column, begin, whole, rest, end = open_tile(
+        q_desc, low_ptr, high_ptr, word_ptr, T, S, H, G, D, SELECTION, BM, BN
     )
-    k_ptr += keys
-    v_ptr += keys
-    grad = load_tile(grad_ptr + offset, tl.arange(0, BM), H * D, t < T, D)
+    grad = grad_desc.load([at, of_head])
     lse = tl.load(lse_ptr + of_query, mask=t < T, other=float("inf"))
-    out = load_tile(out_ptr + offset, tl.arange(0, BM), H * D, t < T, D)
+    out = load_tile(out_ptr + at.to(tl.int64) * H * D + of_head, tl.arange(0, BM), H * D, t < T, D)
     delta = tl.sum(out.to(tl.float32) * grad.to(tl.float32), 1)
     tl.store(delta_ptr + of_query, delta, mask=t < T)
     dq = tl.zeros([BM, D], tl.float32)
     for start in range(begin, whole, BN):
         dq = add_query_gradient(
-            dq, q, k_ptr, v_ptr, grad, begin, start, low, high, word, lse, delta, S, scale,
-            G * D, D, SELECTION, BN, False, PRECISION,
+            dq, q, k_desc, v_desc, row, column, grad, begin, start, low, high, word, lse, delta, scale, SELECTION, BN, False, PRECISION,
         )  # fmt: skip
     for start in range(whole, rest, BN):
         dq = add_query_gradient(
-            dq, q, k_ptr, v_ptr, grad, begin, start, low, high, word, lse, delta, S, scale,
-            G * D, D, SELECTION, BN, True, PRECISION,
+            dq, q, k_desc, v_desc, row, column, grad, begin, start, low, high, word, lse, delta, scale, SELECTION, BN, True, PRECISION,
         )  # fmt: skip
     for start in range(rest, end, BN):
         dq = add_query_gradient(
-            dq, q, k_ptr, v_ptr, grad, begin, start, low, high, word, lse, delta, S, scale,
-            G * D, D, SELECTION, BN, False, PRECISION,
+            dq, q, k_desc, v_desc, row, column, grad, begin, start, low, high, word, lse, delta, scale, SELECTION, BN, False, PRECISION,
         )  # fmt: skip
-    store_tile(dq_ptr + offset, tl.arange(0, BM), H * D, t < T, dq * factor, D)
+    store_tile(dq_ptr + at.to(tl.int64) * H * D + of_head, tl.arange(0, BM), H * D, t < T, dq * factor, D)
 
 
 @triton.jit
 def add_key_gradients(
-    dk, dv, q_ptr, k, v, grad_ptr, low_ptr, high_ptr, word_ptr, lse_ptr, delta_ptr, of_group, first, s, block, start, T, scale,
-    H: tl.constexpr, D: tl.constexpr, SELECTION: tl.constexpr, BM: tl.constexpr, IS_WHOLE: tl.constexpr, PRECISION: tl.constexpr,
+    dk, dv, q_desc, k, v, grad_desc, row, column, low_ptr, high_ptr, word_ptr, lse_ptr, delta_ptr, of_group, first, s, block, start, T, scale,
+    SELECTION: tl.constexpr, BM: tl.constexpr, IS_WHOLE: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """dk and dv, with one tile of queries more."""
     t = start + tl.arange(0, BM)
@@ -234,8 +218,7 @@ def add_key_gradients(
     if not IS_WHOLE:
         low, high = load_ends(low_ptr, high_ptr, t, T)
     word = load_words(word_ptr, of_group, t, is_query, SELECTION)
-    offset, row = tl.cast(start, tl.int64) * H * D, tl.arange(0, BM)
-    q, grad = load_tile(q_ptr + offset, row, H * D, is_query, D), load_tile(grad_ptr + offset, row, H * D, is_query, D)
+    q, grad = q_desc.load([row + start, column]), grad_desc.load([row + start, column])
     lse = tl.load(lse_ptr + t, mask=is_query, other=float("inf"))
     delta = tl.load(delta_ptr + t, mask=is_query, other=0.0)
     if SELECTION and IS_WHOLE:
@@ -250,7 +233,7 @@ def add_key_gradients(
 
 @triton.jit(do_not_specialize=["T", "S"], repr=name_after("key_gradient"))
 def nsa_range_key_gradient_kernel(
-    q_ptr, k_ptr, v_ptr, low_ptr, high_ptr, since_ptr, until_ptr, word_ptr, lse_ptr, delta_ptr, grad_ptr, dk_ptr, dv_ptr, T, S, scale, factor,
+    q_desc, k_desc, v_desc, low_ptr, high_ptr, since_ptr, until_ptr, word_ptr, lse_ptr, delta_ptr, grad_desc, dk_ptr, dv_ptr, T, S, scale, factor,
     H: tl.constexpr, G: tl.constexpr, D: tl.constexpr, SELECTION: tl.constexpr, SHARE: tl.constexpr, SPANS: tl.constexpr,
     BM: tl.constexpr, BN: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
@@ -264,8 +247,8 @@ def nsa_range_key_gradient_kernel(
     b, g = x // G, x % G
     share = tl.program_id(2) // SPANS
     s = first + tl.arange(0, BN)
-    offset, row = ((b.to(tl.int64) * S + first) * G + g) * D, tl.arange(0, BN)
-    k, v = load_tile(k_ptr + offset, row, G * D, s < S, D), load_tile(v_ptr + offset, row, G * D, s < S, D)
+    offset = ((b.to(tl.int64) * S + first) * G + g) * D
+    k, v = k_desc.load([b * S + first, g * D]), v_desc.load([b * S + first, g * D])
     dk, dv = tl.zeros([BN, D], tl.float32), tl.zeros([BN, D], tl.float32)
     since_ptr += b * S
     until_ptr += b * S
@@ -287,23 +270,25 @@ def nsa_range_key_gradient_kernel(
             whole = end
             rest = end
     for h in range(g * (H // G) + share * SHARE, g * (H // G) + (share + 1) * SHARE):
-        rows = b.to(tl.int64) * T * H + h
         of_head = (b * H + h) * T
-        for start in range(begin, whole, BM):
+        # From the last query back: where the past is long, all tiles of keys end there, so that programs side by side read the same queries.
+        for i in range(0, tl.cdiv(end - rest, BM)):
+            start = rest + (tl.cdiv(end - rest, BM) - 1 - i) * BM
             dk, dv = add_key_gradients(
-                dk, dv, q_ptr + rows * D, k, v, grad_ptr + rows * D, low_ptr, high_ptr, word_ptr, lse_ptr + of_head, delta_ptr + of_head,
-                (b * G + g) * T, first, s, block, start, T, scale, H, D, SELECTION, BM, False, PRECISION,
+                dk, dv, q_desc, k, v, grad_desc, b * T, h * D, low_ptr, high_ptr, word_ptr, lse_ptr + of_head, delta_ptr + of_head,
+                (b * G + g) * T, first, s, block, start, T, scale, SELECTION, BM, False, PRECISION,
             )  # fmt: skip
-        for start in range(whole, rest, BM):
+        for i in range(0, (rest - whole) // BM):
             dk, dv = add_key_gradients(
-                dk, dv, q_ptr + rows * D, k, v, grad_ptr + rows * D, low_ptr, high_ptr, word_ptr, lse_ptr + of_head, delta_ptr + of_head,
-                (b * G + g) * T, first, s, block, start, T, scale, H, D, SELECTION, BM, True, PRECISION,
+                dk, dv, q_desc, k, v, grad_desc, b * T, h * D, low_ptr, high_ptr, word_ptr, lse_ptr + of_head, delta_ptr + of_head,
+                (b * G + g) * T, first, s, block, rest - (i + 1) * BM, T, scale, SELECTION, BM, True, PRECISION,
             )  # fmt: skip
-        for start in range(rest, end, BM):
+        for i in range(0, tl.cdiv(whole - begin, BM)):
+            start = begin + (tl.cdiv(whole - begin, BM) - 1 - i) * BM
             dk, dv = add_key_gradients(
-                dk, dv, q_ptr + rows * D, k, v, grad_ptr + rows * D, low_ptr, high_ptr, word_ptr, lse_ptr + of_head, delta_ptr + of_head,
-                (b * G + g) * T, first, s, block, start, T, scale, H, D, SELECTION, BM, False, PRECISION,
+                dk, dv, q_desc, k, v, grad_desc, b * T, h * D, low_ptr, high_ptr, word_ptr, lse_ptr + of_head, delta_ptr + of_head,
+                (b * G + g) * T, first, s, block, start, T, scale, SELECTION, BM, False, PRECISION,
             )  # fmt: skip
     offset += tl.program_id(2) * (tl.num_programs(0 if SELECTION else 1) // G).to(tl.int64) * S * G * D
-    store_tile(dk_ptr + offset, row, G * D, s < S, dk * factor, D)
-    store_tile(dv_ptr + offset, row, G * D, s < S, dv, D)
+    store_tile(dk_ptr + offset, tl.arange(0, BN), G * D, s < S, dk * factor, D)
+    store_tile(dv_ptr + offset, tl.arange(0, BN), G * D, s < S, dv, D)

@@ -15,8 +15,6 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from paceline.recipes.nsa.tile_kernels import load_tile
-
 LOG2_E = tl.constexpr(1.4426950408889634)
 _INFINITE = tl.constexpr(0x7F800000)
 """the bits of an infinite score: above all others"""
@@ -24,7 +22,7 @@ _INFINITE = tl.constexpr(0x7F800000)
 
 @triton.jit(do_not_specialize=["begin", "T", "N", "Q", "J"])
 def nsa_score_kernel(
-    q_ptr, k_ptr, lse_ptr, first_ptr, seen_ptr, position_ptr, after_ptr, scores_ptr, begin, T, N, Q, J, scale,
+    q_desc, k_desc, lse_ptr, first_ptr, seen_ptr, position_ptr, after_ptr, scores_ptr, begin, T, N, Q, J, scale,
     H: tl.constexpr, G: tl.constexpr, D: tl.constexpr, SELECTION: tl.constexpr, PER_BLOCK: tl.constexpr, PER_SELECTION: tl.constexpr,
     REACH: tl.constexpr, SLOTS: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
@@ -32,13 +30,13 @@ def nsa_score_kernel(
     R: tl.constexpr = H // G
     x = tl.program_id(2)
     b, g = (x // G).to(tl.int64), x % G
-    row = tl.program_id(0) * BM + tl.arange(0, BM)
+    # Programs that read the same queries come one after another.
+    row = tl.program_id(1) * BM + tl.arange(0, BM)
     t = begin + row
-    here = begin + tl.program_id(0) * BM
-    end = begin + tl.minimum((tl.program_id(0) + 1) * BM, Q)
+    here = begin + tl.program_id(1) * BM
+    end = begin + tl.minimum((tl.program_id(1) + 1) * BM, Q)
     seen = tl.load(seen_ptr + b * T + t, mask=t < end, other=0)
-    k_ptr += (b * N * G + g) * D
-    q_ptr += ((b * T + here) * H + g * R) * D
+    queries = (b * T + here).to(tl.int32)
     lse_ptr += (b * H + g * R) * T
     size = tl.num_programs(2).to(tl.int64) * Q * J
     scores_ptr += x.to(tl.int64) * Q * J
@@ -48,14 +46,13 @@ def nsa_score_kernel(
         after = tl.minimum(tl.load(after_ptr + b * T + here), end)
         slots = (tl.load(position_ptr + b * T + after - 1) // SELECTION + 1) * PER_SELECTION
         mine = (t >= here) & (t < after)
-        begins = tl.program_id(1) * SLOTS
+        begins = tl.program_id(0) * SLOTS
         for start in range(begins, tl.minimum(begins + SLOTS, slots), BN):
             slot = low + start + tl.arange(0, BN)
-            of_tile = k_ptr + (low + start).to(tl.int64) * G * D
-            k = tl.trans(load_tile(of_tile, tl.arange(0, BN), G * D, slot < N, D))
+            k = tl.trans(k_desc.load([(b * N).to(tl.int32) + low + start, g * D]))
             weight = tl.zeros([BM, BN], tl.float32)
             for r in range(R):
-                q = load_tile(q_ptr + r * D, tl.arange(0, BM), H * D, mine, D)
+                q = q_desc.load([queries, (g * R + r) * D])
                 lse = tl.load(lse_ptr + r * T + t, mask=mine, other=0.0) * LOG2_E
                 weight += tl.exp2(tl.dot(q, k, input_precision=PRECISION) * scale - lse[:, None])
             weight = tl.where(slot[None, :] < seen[:, None], weight, 0.0)
@@ -77,7 +74,8 @@ def nsa_score_highest_kernel(
 ):  # fmt: skip
     """The N blocks of each query, rising, -1 behind them: those in force, then the highest scores; of equal ones the lower number.
 
-    Scores are not negative: their bits, read as whole numbers, have their order. The N-th highest is found bit by bit.
+    Scores are not negative: their bits, read as whole numbers, have their order. A level that N of them lie above is found bit by bit; half
+    of the bits are enough for most queries, and where several are equal at the border, all of them.
     """
     x = tl.program_id(1)
     b, g = (x // G).to(tl.int64), x % G
@@ -97,12 +95,19 @@ def nsa_score_highest_kernel(
     bits = tl.where(is_past, bits, -1)
     wanted = tl.minimum(own + 1, N)
     level = tl.zeros([BQ], tl.int32)
-    for i in range(31):
-        higher = level | (1 << (30 - i))
-        level = tl.where(tl.sum((bits >= higher[:, None]).to(tl.int32), 1) >= wanted, higher, level)
-    is_above, is_equal = bits > level[:, None], bits == level[:, None]
-    rest = wanted - tl.sum(is_above.to(tl.int32), 1)
-    is_chosen = is_above | (is_equal & (tl.cumsum(is_equal.to(tl.int32), 1) <= rest[:, None]))
+    is_found = ~is_query
+    bit = 30
+    while (bit >= 0) & (tl.min(is_found.to(tl.int32), 0) == 0):
+        higher = level | (1 << bit)
+        count = tl.sum((bits >= higher[:, None]).to(tl.int32), 1)
+        level = tl.where(is_found | (count < wanted), level, tl.where(count == wanted, higher - 1, higher))
+        is_found |= count == wanted
+        bit -= 1
+    is_chosen = bits > level[:, None]
+    if tl.min(is_found.to(tl.int32), 0) == 0:
+        is_equal = bits == level[:, None]
+        rest = wanted - tl.sum(is_chosen.to(tl.int32), 1)
+        is_chosen |= is_equal & (tl.cumsum(is_equal.to(tl.int32), 1) <= rest[:, None])
     place = tl.cumsum(is_chosen.to(tl.int32), 1) - 1
     into = blocks_ptr + ((b * T + begin + row) * G + g)[:, None] * N
     tl.store(into + place, tl.broadcast_to(j[None, :], [BQ, JP]).to(tl.int64), mask=is_chosen & is_query[:, None])

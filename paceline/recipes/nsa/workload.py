@@ -35,6 +35,7 @@ class NsaWorkload(Workload):
     unit = "tokens"
     splits: Sequence[str] = ("validation",)
     has_static_shapes = True
+    draws_numbers = False
 
     def __init__(self, config: NsaConfig) -> None:
         self._config = config
