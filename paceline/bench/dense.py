@@ -82,6 +82,7 @@ class DenseWorkload:
     unit = "tokens"
     splits: Sequence[str] = ("none",)
     has_static_shapes = False
+    draws_numbers = True
 
     def __init__(self, parameters: int, tokens: int) -> None:
         self._width = 512 if parameters < 10**8 else 2048

@@ -50,6 +50,7 @@ class Regression:
     unit = "rows"
     splits = ("validation",)
     has_static_shapes = True
+    draws_numbers = True
 
     def __init__(self, count: int = 40, num_validation: int = 7) -> None:
         self._train, self._validation = Numbers(count), Numbers(num_validation)

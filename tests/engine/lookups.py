@@ -69,6 +69,7 @@ class ListRegression(Workload):
     metric_names = ("error",)
     splits = ("validation",)
     has_static_shapes = True
+    draws_numbers = True
 
     def __init__(self, count: int = 29) -> None:
         self._train, self._validation = Lists(count), Lists(7)

@@ -20,7 +20,6 @@ from paceline.recipes.nsa.chosen_work import Work, plan_work
 from paceline.recipes.nsa.range_attention import LOG2_E, precision_of, sum_products
 
 _MOST_PARTS = 2**31
-KEYS_FIRST = False
 """bytes that are kept of what queries found, unless one row and group has more"""
 _JOINED = 32
 """heads of queries whose parts one program puts together"""
@@ -51,7 +50,7 @@ class _Chosen(torch.autograd.Function):
             work = plan_work(some, block, max(T * some.shape[2] * (H // k.shape[2]), T * H) * D)
             parts, parts_lse = _new_parts(q, k, some), _new_parts(q, k, some, of_one=True)
             nsa_chosen_forward_kernel[(work.programs,)](
-                q, k, v, work.entry, work.pieces, work.order, work.upto[-1:], parts, parts_lse, x0, T, work.pieces.shape[1],
+                q, k, v, work.entry, work.pieces, work.upto[-1:], parts, parts_lse, x0, T, work.pieces.shape[1],
                 LOG2_E / math.sqrt(D), L=block, **_tile("forward", D, block, q.dtype), **sizes,
             )  # fmt: skip
             nsa_chosen_join_kernel[_grid_of_queries(q, k, some)](
@@ -60,7 +59,7 @@ class _Chosen(torch.autograd.Function):
             works.append(work)
             # Before the next ones are made: two at once would be twice the memory.
             del parts, parts_lse
-        planned = [each for work in works for each in (work.entry, work.pieces, work.order, work.upto)]
+        planned = [each for work in works for each in (work.entry, work.pieces, work.upto)]
         ctx.save_for_backward(q, k, v, chosen, owner, out, lse, *planned)
         ctx.block, ctx.rooms = block, [(work.programs, work.sums_room) for work in works]
         return out
@@ -82,13 +81,13 @@ class _Chosen(torch.autograd.Function):
         delta = sum_products(out, grad)
         dq, dk, dv = torch.empty_like(q), torch.zeros_like(k), torch.zeros_like(v)
         for i, (x0, some) in enumerate(_slices(q, k, chosen)):
-            work = Work(*planned[4 * i : 4 * i + 4], *ctx.rooms[i])
+            work = Work(*planned[3 * i : 3 * i + 3], *ctx.rooms[i])
             room, count = work.pieces.shape[1], work.upto[-1:]
             parts = _new_parts(q, k, some)
             sums = q.new_empty((work.sums_room, 2, ctx.block, D), dtype=torch.float32)
             nsa_chosen_gradient_kernel[(work.programs,)](
-                q, k, v, owner, work.entry, work.pieces, work.order, count, lse, delta, grad, parts, dk, dv, sums, x0, T, room,
-                factor * LOG2_E, factor, KEYS_FIRST=KEYS_FIRST, L=ctx.block, **_tile("gradient", D, ctx.block, q.dtype), **sizes,
+                q, k, v, owner, work.entry, work.pieces, count, lse, delta, grad, parts, dk, dv, sums, x0, T, room,
+                factor * LOG2_E, factor, L=ctx.block, **_tile("gradient", D, ctx.block, q.dtype), **sizes,
             )  # fmt: skip
             nsa_chosen_join_keys_kernel[(work.programs,)](
                 owner, work.pieces, count, sums, dk, dv, x0, T, room, G=sizes["G"], D=D, L=ctx.block
@@ -126,9 +125,9 @@ def _sizes(q: Tensor, k: Tensor, chosen: Tensor) -> dict[str, int]:
 
 TILES = {
     ("forward", 64): {"ROWS": 128, "num_warps": 4, "num_stages": 3},
-    ("gradient", 64): {"ROWS": 64, "num_warps": 4, "num_stages": 3},
+    ("gradient", 64): {"ROWS": 64, "KEYS_FIRST": False, "num_warps": 4, "num_stages": 3},
     ("forward", 128): {"ROWS": 128, "num_warps": 4, "num_stages": 2},
-    ("gradient", 128): {"ROWS": 128, "num_warps": 8, "num_stages": 2},
+    ("gradient", 128): {"ROWS": 32, "KEYS_FIRST": True, "num_warps": 4, "num_stages": 2},
 }
 """the fastest of those tried on an H200 with blocks of 64, by kernel and width of a head"""
 

@@ -43,13 +43,12 @@ def open_tile(entry_ptr, start, end, T, N: tl.constexpr, H: tl.constexpr, R: tl.
 
 @triton.jit(do_not_specialize=["x0", "T", "room"])
 def nsa_chosen_forward_kernel(
-    q_ptr, k_ptr, v_ptr, entry_ptr, pieces_ptr, order_ptr, count_ptr, parts_ptr, parts_lse_ptr, x0, T, room, scale,
+    q_ptr, k_ptr, v_ptr, entry_ptr, pieces_ptr, count_ptr, parts_ptr, parts_lse_ptr, x0, T, room, scale,
     H: tl.constexpr, G: tl.constexpr, D: tl.constexpr, N: tl.constexpr, L: tl.constexpr, ROWS: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """What queries read in one block each: a program takes one piece of work after another, a block and some of its queries."""
     R: tl.constexpr = H // G
-    for turn in range(tl.program_id(0), tl.load(count_ptr).to(tl.int32), tl.num_programs(0)):
-        piece = tl.load(order_ptr + turn)
+    for piece in range(tl.program_id(0), tl.load(count_ptr).to(tl.int32), tl.num_programs(0)):
         x, b, g, first, begin, end = open_work(pieces_ptr, piece, x0, room, G)
         s = first + tl.arange(0, L)
         offset, of_block = ((b * T + first) * G + g) * D, tl.arange(0, L)
@@ -142,16 +141,16 @@ def nsa_chosen_sum_kernel(
 
 @triton.jit(do_not_specialize=["x0", "T", "room"])
 def nsa_chosen_gradient_kernel(
-    q_ptr, k_ptr, v_ptr, owner_ptr, entry_ptr, pieces_ptr, order_ptr, count_ptr, lse_ptr, delta_ptr, grad_ptr, parts_ptr, dk_ptr, dv_ptr, sums_ptr,
-    x0, T, room, scale, factor, KEYS_FIRST: tl.constexpr,
-    H: tl.constexpr, G: tl.constexpr, D: tl.constexpr, N: tl.constexpr, L: tl.constexpr, ROWS: tl.constexpr, PRECISION: tl.constexpr,
+    q_ptr, k_ptr, v_ptr, owner_ptr, entry_ptr, pieces_ptr, count_ptr, lse_ptr, delta_ptr, grad_ptr, parts_ptr, dk_ptr, dv_ptr, sums_ptr,
+    x0, T, room, scale, factor,
+    H: tl.constexpr, G: tl.constexpr, D: tl.constexpr, N: tl.constexpr, L: tl.constexpr, ROWS: tl.constexpr, KEYS_FIRST: tl.constexpr,
+    PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """Parts of dq; dk and dv of one block after another where all of its queries are one piece of work, and where not, a sum for
+    """Parts of dq; keys or queries as rows of the scores, whichever is the faster; dk and dv of one block after another where all of its queries are one piece of work, and where not, a sum for
     `nsa_chosen_join_keys_kernel`.
     """
     R: tl.constexpr = H // G
-    for turn in range(tl.program_id(0), tl.load(count_ptr).to(tl.int32), tl.num_programs(0)):
-        piece = tl.load(order_ptr + turn)
+    for piece in range(tl.program_id(0), tl.load(count_ptr).to(tl.int32), tl.num_programs(0)):
         x, b, g, first, begin, end = open_work(pieces_ptr, piece, x0, room, G)
         s = first + tl.arange(0, L)
         offset, of_block = ((b * T + first) * G + g) * D, tl.arange(0, L)

@@ -14,9 +14,6 @@ PIECE = 1024
 """queries; block 0 is chosen by all of its document's, and one program alone would be waited for"""
 
 
-ORDERED = True
-
-
 @dataclass(frozen=True)
 class Work:
     """The pieces of some rows and groups X."""
@@ -27,8 +24,6 @@ class Work:
     pieces: Tensor
     """(6, room) int32: which of X; the block's first key; from and to, in `entry`; which sum over its block's queries it gives, -1 where it
     is all of it; of how many pieces the block is, at its first one, 0 elsewhere"""
-    order: Tensor
-    """(room) int64: which piece comes when: those whose queries come first, so that programs side by side read the same queries"""
     upto: Tensor
     """(X · (T + 1)) int64: its last number's lower half tells how many pieces there are"""
     programs: int
@@ -37,12 +32,11 @@ class Work:
     """there are no more sums than this"""
 
 
-def plan_work(chosen: Tensor, block: int, reach: int, piece: int | None = None) -> Work:
+def plan_work(chosen: Tensor, block: int, reach: int, piece: int = PIECE) -> Work:
     """From the first keys of each query's blocks (X, T, n), -1 for none. `reach`: how far apart in memory what is found by `entry` may lie."""
     from paceline.recipes.nsa.work_kernels import nsa_chosen_count_kernel, nsa_chosen_cut_kernel
 
     X, T, n = chosen.shape
-    piece = piece or PIECE
     entries, device = T * n, chosen.device
     # One number for row, group and block, so that one sort does for all. Stable: each block's queries stay in their order. What was not
     # chosen comes last, as if it were one more block.
@@ -59,9 +53,7 @@ def plan_work(chosen: Tensor, block: int, reach: int, piece: int | None = None) 
     upto = count.cumsum(0)
     most = X * -(-entries // piece)
     pieces = torch.empty((6, X * T + most), dtype=torch.int32, device=device)
-    turn = torch.full((pieces.shape[1],), 2**31 - 1, dtype=torch.int32, device=device)
     nsa_chosen_cut_kernel[grid](
-        edges, upto, entry, pieces, turn, len(count), T, n, pieces.shape[1], PIECE=piece, SIZE=256, num_warps=2
+        edges, upto, pieces, len(count), T, n, pieces.shape[1], PIECE=piece, SIZE=256, num_warps=2
     )
-    order = turn.sort(stable=True).indices if ORDERED else torch.arange(len(turn), device=device)
-    return Work(entry, pieces, order, upto, X * -(-T // block) + most, 2 * most)
+    return Work(entry, pieces, upto, X * -(-T // block) + most, 2 * most)

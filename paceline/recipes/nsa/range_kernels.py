@@ -272,18 +272,18 @@ def nsa_range_key_gradient_kernel(
     for h in range(g * (H // G) + share * SHARE, g * (H // G) + (share + 1) * SHARE):
         of_head = (b * H + h) * T
         # From the last query back: where the past is long, all tiles of keys end there, so that programs side by side read the same queries.
-        for i in range(0, tl.cdiv(end - rest, BM)):
+        for i in range(tl.cdiv(end - rest, BM)):
             start = rest + (tl.cdiv(end - rest, BM) - 1 - i) * BM
             dk, dv = add_key_gradients(
                 dk, dv, q_desc, k, v, grad_desc, b * T, h * D, low_ptr, high_ptr, word_ptr, lse_ptr + of_head, delta_ptr + of_head,
                 (b * G + g) * T, first, s, block, start, T, scale, SELECTION, BM, False, PRECISION,
             )  # fmt: skip
-        for i in range(0, (rest - whole) // BM):
+        for i in range((rest - whole) // BM):
             dk, dv = add_key_gradients(
                 dk, dv, q_desc, k, v, grad_desc, b * T, h * D, low_ptr, high_ptr, word_ptr, lse_ptr + of_head, delta_ptr + of_head,
                 (b * G + g) * T, first, s, block, rest - (i + 1) * BM, T, scale, SELECTION, BM, True, PRECISION,
             )  # fmt: skip
-        for i in range(0, tl.cdiv(whole - begin, BM)):
+        for i in range(tl.cdiv(whole - begin, BM)):
             start = begin + (tl.cdiv(whole - begin, BM) - 1 - i) * BM
             dk, dv = add_key_gradients(
                 dk, dv, q_desc, k, v, grad_desc, b * T, h * D, low_ptr, high_ptr, word_ptr, lse_ptr + of_head, delta_ptr + of_head,

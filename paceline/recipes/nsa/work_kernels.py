@@ -32,16 +32,13 @@ def nsa_chosen_count_kernel(edges_ptr, count_ptr, Y, T, PIECE: tl.constexpr, SIZ
 
 
 @triton.jit(do_not_specialize=["Y", "T", "n", "room"])
-def nsa_chosen_cut_kernel(
-    edges_ptr, upto_ptr, entry_ptr, pieces_ptr, turn_ptr, Y, T, n, room, PIECE: tl.constexpr, SIZE: tl.constexpr
-):
-    """The pieces of some blocks: (6, room), as Work has them; and their turns, by row and group, then by their first queries."""
+def nsa_chosen_cut_kernel(edges_ptr, upto_ptr, pieces_ptr, Y, T, n, room, PIECE: tl.constexpr, SIZE: tl.constexpr):
+    """The pieces of some blocks: (6, room), as Work has them."""
     y = tl.program_id(0) * SIZE + tl.arange(0, SIZE)
     begin, end, count = count_pieces(edges_ptr, y, Y, T, PIECE)
     upto = tl.load(upto_ptr + y, mask=y < Y, other=0)
     x = y // (T + 1)
-    first = (upto & 0xFFFFFFFF).to(tl.int32) - count
-    into = pieces_ptr + first
+    into = pieces_ptr + (upto & 0xFFFFFFFF).to(tl.int32) - count
     sums = (upto >> 32).to(tl.int32) - count
     # Places count from the beginning of the row and group.
     begin -= x * T * n
@@ -54,5 +51,3 @@ def nsa_chosen_cut_kernel(
         tl.store(into + i + 3 * room, tl.minimum(begin + (i + 1) * PIECE, end), mask=mine)
         tl.store(into + i + 4 * room, tl.where(count > 1, sums + i, -1), mask=mine)
         tl.store(into + i + 5 * room, tl.where((i == 0) & (count > 1), count, 0), mask=mine)
-        t = tl.load(entry_ptr + x.to(tl.int64) * T * n + begin + i * PIECE, mask=mine, other=0) // n
-        tl.store(turn_ptr + first + i, x * T + t.to(tl.int32), mask=mine)
