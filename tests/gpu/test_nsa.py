@@ -31,6 +31,7 @@ from tests.recipes.nsa.attentions import build, frame_of, make_hidden, make_posi
 
 pytestmark = [pytest.mark.gpu, pytest.mark.timeout(400)]
 
+MOST_BLOCKS = "paceline.recipes.nsa.past_attention.MOST_BLOCKS"
 LIMITS = {torch.float32: 1e-5, torch.bfloat16: 2e-2}
 SMALL = Pattern(block=16, stride=8, selection_block=16, selected=4, window=24)
 PAPER = Pattern()
@@ -52,6 +53,13 @@ def whole_numbers() -> None:
     torch.backends.cuda.matmul.allow_tf32 = False
     # The thread of the backward must have met the device before its first product, or torch warns, which is an error here.
     torch.ones(1, device="cuda", requires_grad=True).exp().backward()
+
+
+@pytest.fixture(params=[0, 32], ids=["by blocks", "by words"])
+def most_blocks(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
+    """Selected attention by the blocks' queries, as in long rows, however short they are; and as rows are read where nothing is patched."""
+    monkeypatch.setattr(MOST_BLOCKS, request.param)
+    return request.param
 
 
 def build_fast(heads: int, groups: int, width: int, pattern: Pattern) -> SparseAttention:
@@ -97,6 +105,7 @@ def hold_to(
         assert all(error <= limit for error in errors.values()), (dtype, errors)
 
 
+@pytest.mark.usefixtures("most_blocks")
 @pytest.mark.parametrize("name", CASES)
 def test_outputs_and_all_gradients(name: str) -> None:
     heads, groups, width, pattern, rows = CASES[name]
@@ -110,8 +119,9 @@ def test_outputs_and_all_gradients(name: str) -> None:
 def test_random_shapes(heads: int, groups: int, width: int) -> None:
     """Against plain torch in float64, which tests on a CPU hold to the reference within 1e-12."""
     random = np.random.default_rng([heads, groups, width])
-    for _ in range(4):
-        length = int(random.integers(1, 4097))
+    # Rows of up to 32 blocks of 64 tokens, and longer ones: selected attention has a way for each.
+    for least, most in [(1, 2048), (2049, 4096)] * 2:
+        length = int(random.integers(least, most + 1))
         rows = [draw_documents(random, length) for _ in range(2)]
         print([len(row) for row in rows], length)
         positions = make_positions(*rows).cuda()
@@ -130,6 +140,39 @@ def test_random_shapes(heads: int, groups: int, width: int) -> None:
         gradients = dict(zip(["hidden", *weights], found, strict=True))
         fast = build_fast(heads, groups, width, PAPER)
         hold_to(expected.detach(), chosen[0], gradients, fast, hidden, positions, upstream)
+
+
+@pytest.mark.parametrize(("heads", "groups", "width"), [(1, 1, 64), (6, 2, 128), (12, 2, 64), (16, 1, 128)])
+@pytest.mark.parametrize("block", [16, 64, 128])
+def test_short_rows_are_read_alike_by_words_and_by_blocks(
+    heads: int, groups: int, width: int, block: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Against plain torch in float64: 32 blocks of a row, all of one document; documents that begin anywhere; a block cut short; in all types."""
+    pattern = replace(PAPER, selection_block=block, selected=5, block=16, stride=8)
+    length = 32 * block
+    positions = make_positions(
+        (length,), (block, 1, length - 2 * block, block - 1), (length // 3, length - length // 3)
+    )
+    positions = positions.cuda()
+    frame = build_fast(heads, groups, width, pattern).build_frame(positions, torch.float32)
+    random = torch.Generator("cuda").manual_seed(7)
+    scores = torch.rand(3, groups, length, 32, device="cuda", generator=random)
+    blocks = choose_blocks(scores, positions, pattern)
+    shapes = [(3, length, count, width) for count in (heads, groups, groups, heads)]
+    *given, upstream = (torch.randn(shape, device="cuda", generator=random) for shape in shapes)
+    limits = {**LIMITS, torch.float16: 4e-3}
+    for dtype, limit in limits.items():
+        states = [each.to(dtype).requires_grad_() for each in given]
+        exact = [each.detach().double().requires_grad_() for each in states]
+        expected = torch_path.attend_selected(*exact, blocks, frame, pattern)
+        wanted = torch.autograd.grad(expected, exact, upstream.to(dtype).double())
+        for most in (0, 32):
+            monkeypatch.setattr(MOST_BLOCKS, most)
+            found = fast_path.attend_selected(*states, blocks, frame, pattern)
+            gradients = torch.autograd.grad(found, states, upstream.to(dtype))
+            errors = [relative_error(*pair) for pair in zip((found, *gradients), (expected, *wanted), strict=True)]
+            print(dtype, most, [f"{error:.1e}" for error in errors])
+            assert all(error <= limit for error in errors), (dtype, most, errors)
 
 
 def draw_documents(random: np.random.Generator, length: int) -> tuple[int, ...]:
@@ -206,6 +249,7 @@ def test_what_is_selected(pattern: Pattern, dtype: torch.dtype, monkeypatch: pyt
     assert torch.equal(by_number, torch_path.select(query, alike, logsum, frame, pattern))
 
 
+@pytest.mark.usefixtures("most_blocks")
 def test_the_past_does_not_see_the_future_nor_a_neighbour_and_bits_repeat() -> None:
     positions = make_positions((700, 324)).cuda()
     attention = build_fast(12, 2, 64, PAPER).float()
@@ -246,22 +290,20 @@ def test_a_group_at_a_time_gives_the_same_bits(monkeypatch: pytest.MonkeyPatch) 
             mixed = attention(hidden, frame)
         return [mixed, *torch.autograd.grad(mixed.float().square().sum(), [hidden, *attention.parameters()])]
 
+    monkeypatch.setattr(MOST_BLOCKS, 0)
     together = run()
     monkeypatch.setattr("paceline.recipes.nsa.chosen_attention._MOST_PARTS", 1)
     assert all(torch.equal(a, b) for a, b in zip(together, run(), strict=True))
 
 
-@pytest.mark.parametrize("by_heads", [False, True])
-def test_sums_of_products_are_exact(by_heads: bool) -> None:
+def test_sums_of_products_are_exact() -> None:
     random = torch.Generator("cuda").manual_seed(0)
     out, grad = (torch.randn(2, 37, 3, 64, device="cuda", generator=random).bfloat16() for _ in range(2))
     expected = torch.einsum("bthd,bthd->bth", out.double(), grad.double())
-    found = sum_products(out, grad, by_heads)
-    torch.testing.assert_close(
-        found, (expected.transpose(1, 2) if by_heads else expected).float(), rtol=1e-5, atol=1e-5
-    )
+    torch.testing.assert_close(sum_products(out, grad), expected.float(), rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.usefixtures("most_blocks")
 def test_the_audit_sees_every_branch_and_misses_one_that_fell_back() -> None:
     positions = make_positions((700, 324)).cuda()
     promised = ", ".join(f"{branch} {own}" for branch, own in fast_path.KERNELS.items())
@@ -300,6 +342,7 @@ def test_the_loss_by_its_kernel(vocabulary: int, dtype: torch.dtype) -> None:
     assert not losses[::4].any()
 
 
+@pytest.mark.usefixtures("most_blocks")
 @pytest.mark.filterwarnings("ignore:Synchronization debug mode is a prototype")
 def test_a_layer_asks_the_device_nothing() -> None:
     positions = make_positions((700, 324)).cuda()

@@ -83,7 +83,7 @@ class _Chosen(torch.autograd.Function):
         T, D = q.shape[1], q.shape[3]
         sizes = _sizes(q, k, chosen)
         factor = 1 / math.sqrt(D)
-        delta = sum_products(out, grad, by_heads=False)
+        delta = sum_products(out, grad)
         dq, dk, dv = torch.empty_like(q), torch.zeros_like(k), torch.zeros_like(v)
         for i, (x0, some) in enumerate(_slices(q, k, chosen)):
             work = Work(*planned[3 * i : 3 * i + 3], *ctx.rooms[i])

@@ -18,15 +18,17 @@ from paceline.recipes.nsa.tile_kernels import load_tile, store_tile
 @triton.jit(do_not_specialize=["T", "N"])
 def nsa_cut_kernel(
     states_ptr, ends_ptr, flat_ptr, mean_ptr, T, N,
-    G: tl.constexpr, D: tl.constexpr, L: tl.constexpr, LP: tl.constexpr,
+    STRIDE: tl.constexpr, G: tl.constexpr, D: tl.constexpr, L: tl.constexpr, LP: tl.constexpr,
 ):  # fmt: skip
-    """One block of one group: its tokens side by side, and their mean. Of an empty slot some tokens or other, which nobody sees."""
+    """One block of one group: its tokens, STRIDE apart, side by side, and their mean. Of an empty slot some tokens or other, which nobody
+    sees.
+    """
     slot, x = tl.program_id(0), tl.program_id(1)
     b, g = (x // G).to(tl.int64), x % G
     i = tl.arange(0, LP)
     token = tl.load(ends_ptr + b * N + slot) - (L - 1) + i
     token = tl.minimum(tl.maximum(token, 0), T - 1)
-    block = load_tile(states_ptr + (b * T * G + g) * D, token, G * D, i < L, D)
+    block = load_tile(states_ptr + b * T * STRIDE + g * D, token, STRIDE, i < L, D)
     into = (b * N + slot) * G + g
     store_tile(flat_ptr + into * L * D, i, D, i < L, block, D)
     mean = tl.sum(block.to(tl.float32), 0) / L

@@ -35,12 +35,17 @@ class _Cut(Function):
     def forward(ctx: Any, states: Tensor, ends: Tensor, cover: Tensor, block: int) -> Any:
         from paceline.recipes.nsa.cut_kernels import nsa_cut_kernel
 
-        states = states.contiguous()
         B, T, G, D = states.shape
+        # One of the projections that lie side by side is read where it is: a copy of it would be one more pass over memory.
+        stride = states.stride(1)
+        if states.stride() != (T * stride, stride, D, 1):
+            states, stride = states.contiguous(), G * D
         N = ends.shape[1]
         flat, mean = states.new_empty((B, N, G, block * D)), states.new_empty((B, N, G, D))
         padded = 1 << (block - 1).bit_length()
-        nsa_cut_kernel[(N, B * G)](states, ends, flat, mean, T, N, G=G, D=D, L=block, LP=padded, num_warps=2)
+        nsa_cut_kernel[(N, B * G)](
+            states, ends, flat, mean, T, N, STRIDE=stride, G=G, D=D, L=block, LP=padded, num_warps=2
+        )
         ctx.save_for_backward(cover)
         ctx.block = block
         return flat, mean

@@ -24,6 +24,8 @@ class FastFrame(Frame):
     """the slots that a query sees"""
     window: Stretch
     """the tokens in its window"""
+    past: Stretch
+    """the tokens of its document up to itself"""
     owner_BT: Tensor
     """the first token of the selection block that a token lies in"""
     position_BT: Tensor
@@ -55,6 +57,7 @@ def lay_out(frame: Frame, pattern: Pattern, tiles: Tiles = BUILT_IN) -> FastFram
         frame.block_rotation,
         build_stretch(_narrow(frame.first_BT), _narrow(frame.seen_BT), num_slots),
         build_stretch(_narrow(torch.maximum(starts, index_T - pattern.window + 1)), seen, length),
+        build_stretch(_narrow(starts), seen, length),
         _narrow(index_T - positions % pattern.selection_block),
         _narrow(positions),
         _narrow(after),

@@ -6,18 +6,19 @@ torch.compile leaves them alone: it would compile each kernel anew for every cal
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 from functools import partial
 
 import torch
 from torch import Tensor
 
+from paceline.recipes.nsa import past_attention
 from paceline.recipes.nsa.chosen_attention import attend_chosen
 from paceline.recipes.nsa.fast_compression import compress
 from paceline.recipes.nsa.fast_frame import fast, lay_out
 from paceline.recipes.nsa.fast_mix import mix
 from paceline.recipes.nsa.fast_selection import select
+from paceline.recipes.nsa.past_attention import attend_past
 from paceline.recipes.nsa.pattern import Frame, Pattern
 from paceline.recipes.nsa.range_attention import attend_range
 from paceline.recipes.nsa.stages import Stages
@@ -27,15 +28,15 @@ from paceline.recipes.nsa.tiles import Tiles
 def attend_compressed(
     query_BTHD: Tensor, keys_BNGD: Tensor, values_BNGD: Tensor, frame: Frame
 ) -> tuple[Tensor, Tensor]:
-    out, logsum = attend_range(
-        query_BTHD, keys_BNGD, values_BNGD, fast(frame).compressed, "compressed", fast(frame).tiles
-    )
-    return out, torch.where(logsum.isinf(), -math.inf, logsum * math.log(2))
+    return attend_range(query_BTHD, keys_BNGD, values_BNGD, fast(frame).compressed, "compressed", fast(frame).tiles)
 
 
 def attend_selected(
     query_BTHD: Tensor, keys_BTGD: Tensor, values_BTGD: Tensor, blocks_BTGn: Tensor, frame: Frame, pattern: Pattern
 ) -> Tensor:
+    if pattern.num_selection(query_BTHD.shape[1]) <= past_attention.MOST_BLOCKS:
+        past, tiles = fast(frame).past, fast(frame).tiles
+        return attend_past(query_BTHD, keys_BTGD, values_BTGD, blocks_BTGn, past, pattern.selection_block, tiles)
     first = frame.starts_BT[..., None, None] + blocks_BTGn * pattern.selection_block
     chosen = torch.where(blocks_BTGn < 0, -1, first)
     owner, tiles = fast(frame).owner_BT, fast(frame).tiles

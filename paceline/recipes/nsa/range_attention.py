@@ -1,7 +1,7 @@
-"""Attention in which a query sees one stretch of keys: the window, the compressed branch, or a whole document; on the GPU, with memory
-linear in length.
+"""Attention in which a query sees one stretch of keys: the window, the compressed branch, or a whole document, of which it may choose some
+blocks; on the GPU, with memory linear in length.
 
-out, lse = attend_range(q, k, v, stretch)    # q (B, T, H, D), k and v (B, S, G, D)
+out, logsum = attend_range(q, k, v, stretch)    # q (B, T, H, D), k and v (B, S, G, D)
 """
 
 from __future__ import annotations
@@ -39,6 +39,16 @@ class Stretch:
     """(B, S): the query after the last one"""
 
 
+@dataclass(frozen=True)
+class Words:
+    """Which blocks of its stretch, which must be all of its document up to itself, a query sees. int32, on the device."""
+
+    words: torch.Tensor
+    """(B, G, T): bit j is set where it sees block j of its document"""
+    block: int
+    """keys of a block: a power of two"""
+
+
 def build_stretch(low: torch.Tensor, high: torch.Tensor, num_keys: int) -> Stretch:
     """With the queries of each key, found without asking the device."""
     keys = torch.arange(num_keys, dtype=low.dtype, device=low.device).expand(low.shape[0], -1).contiguous()
@@ -49,20 +59,33 @@ def build_stretch(low: torch.Tensor, high: torch.Tensor, num_keys: int) -> Stret
 
 
 def attend_range(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, stretch: Stretch, branch: str = "window", tiles: Tiles = BUILT_IN
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    stretch: Stretch,
+    branch: str = "window",
+    tiles: Tiles = BUILT_IN,
+    words: Words | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """What each query reads, 0 where it sees nothing, and the logarithm of its softmax's denominator (B, H, T), in base 2; +inf there.
+    """What each query reads, 0 where it sees nothing, and the logarithm of its softmax's denominator (B, H, T); -inf there.
 
-    `branch`: whose tiles the kernels are launched with, window or compressed.
+    `branch`: whose tiles the kernels are launched with: window, compressed or selected_past.
     """
-    out, lse = _Range.apply(q, k, v, stretch, branch, tiles)  # type: ignore[no-untyped-call]
-    return out, lse
+    out, logsum = _Range.apply(q, k, v, stretch, branch, tiles, words)  # type: ignore[no-untyped-call]
+    return out, logsum
 
 
 class _Range(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, stretch: Stretch, branch: str, tiles: Tiles
+        ctx: Any,
+        q: torch.Tensor,
+        k: torch.Tensor,
+        v: torch.Tensor,
+        stretch: Stretch,
+        branch: str,
+        tiles: Tiles,
+        words: Words | None,
     ) -> Any:
         from paceline.recipes.nsa.range_kernels import nsa_range_forward_kernel
 
@@ -70,46 +93,56 @@ class _Range(torch.autograd.Function):
         B, T, H, D = q.shape
         S, G = k.shape[1:3]
         out = torch.empty_like(q)
-        lse = q.new_empty((B, H, T), dtype=torch.float32)
-        tile = _tile(tiles, f"{branch}_forward", q)
-        nsa_range_forward_kernel[(-(-T // tile["BM"]), B * H)](
-            *describe((q, tile["BM"]), (k, tile["BN"]), (v, tile["BN"])), stretch.low, stretch.high, out, lse, T, S, LOG2_E / math.sqrt(D), H=H, G=G, D=D, **tile
+        lse, logsum = (q.new_empty((B, H, T), dtype=torch.float32) for _ in range(2))
+        tile = _tile(tiles, f"{branch}_forward", q, words)
+        nsa_range_forward_kernel[_grid(T, tile["BM"], B * H, words)](
+            *describe((q, tile["BM"]), (k, tile["BN"]), (v, tile["BN"])), stretch.low, stretch.high, words and words.words,
+            out, lse, logsum, T, S, LOG2_E / math.sqrt(D), H=H, G=G, D=D, SELECTION=words.block if words else 0, **tile,
         )  # fmt: skip
         ctx.save_for_backward(q, k, v, out, lse)
-        ctx.stretch, ctx.branch, ctx.tiles = stretch, branch, tiles
-        ctx.mark_non_differentiable(lse)
-        return out, lse
+        ctx.stretch, ctx.words, ctx.branch, ctx.tiles = stretch, words, branch, tiles
+        ctx.mark_non_differentiable(logsum)
+        # Or torch would fill zeros to stand for the gradient that it has not.
+        ctx.set_materialize_grads(False)
+        return out, logsum
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad: torch.Tensor, _: torch.Tensor) -> Any:
+    def backward(ctx: Any, grad: torch.Tensor, _: None) -> Any:
         from paceline.recipes.nsa.range_kernels import nsa_range_key_gradient_kernel, nsa_range_query_gradient_kernel
 
         q, k, v, out, lse = ctx.saved_tensors
         stretch: Stretch = ctx.stretch
+        words: Words | None = ctx.words
         grad = grad.contiguous()
         B, T, H, D = q.shape
         S, G = k.shape[1:3]
-        delta = sum_products(out, grad, by_heads=True)
-        dq = torch.empty_like(q)
-        tile = _tile(ctx.tiles, f"{ctx.branch}_query_gradient", q)
+        dq, delta = torch.empty_like(q), torch.empty_like(lse)
+        tile = _tile(ctx.tiles, f"{ctx.branch}_query_gradient", q, words)
         factor = 1 / math.sqrt(D)
-        nsa_range_query_gradient_kernel[(-(-T // tile["BM"]), B * H)](
-            *describe((q, tile["BM"]), (k, tile["BN"]), (v, tile["BN"])), stretch.low, stretch.high, lse, delta,
-            *describe((grad, tile["BM"])), dq, T, S, factor * LOG2_E, factor, H=H, G=G, D=D, **tile,
+        sizes = {"H": H, "G": G, "D": D, "SELECTION": words.block if words else 0}
+        nsa_range_query_gradient_kernel[_grid(T, tile["BM"], B * H, words)](
+            *describe((q, tile["BM"]), (k, tile["BN"]), (v, tile["BN"])), stretch.low, stretch.high, words and words.words,
+            out, lse, *describe((grad, tile["BM"])), delta, dq, T, S, factor * LOG2_E, factor, **sizes, **tile,
         )  # fmt: skip
-        tile = _tile(ctx.tiles, f"{ctx.branch}_key_gradient", q)
-        programs = -(-S // tile["BN"]) * B * G
-        shares, spans = _share_out(programs, H // G)
+        tile = _tile(ctx.tiles, f"{ctx.branch}_key_gradient", q, words)
+        shares, spans = _share_out(-(-S // tile["BN"]) * B * G, H // G)
         # What several shares of the heads and spans of queries add is kept apart, and summed in their order.
         count = shares * spans
-        dk, dv = (x.new_empty((count, *x.shape), dtype=torch.float32 if count > 1 else x.dtype) for x in (k, v))
-        nsa_range_key_gradient_kernel[(-(-S // tile["BN"]), B * G, count)](
+        grads = k.new_empty((2, count, *k.shape), dtype=torch.float32 if count > 1 else k.dtype)
+        nsa_range_key_gradient_kernel[(*_grid(S, tile["BN"], B * G, words), count)](
             *describe((q, tile["BM"]), (k, tile["BN"]), (v, tile["BN"])), stretch.low, stretch.high, stretch.since,
-            stretch.until, lse, delta, *describe((grad, tile["BM"])), dk, dv, T, S,
-            factor * LOG2_E, factor, H=H, G=G, D=D, SHARE=H // G // shares, SPANS=spans, **tile,
+            stretch.until, words and words.words, lse, delta, *describe((grad, tile["BM"])), *grads, T, S,
+            factor * LOG2_E, factor, SHARE=H // G // shares, SPANS=spans, **sizes, **tile,
         )  # fmt: skip
-        return dq, *(x[0] if count == 1 else x.sum(0).to(q.dtype) for x in (dk, dv)), None, None, None
+        dk, dv = grads[:, 0] if count == 1 else grads.sum(1).to(k.dtype)
+        return dq, dk, dv, None, None, None, None
+
+
+def _grid(count: int, size: int, rows: int, words: Words | None) -> tuple[int, int]:
+    """Tiles, and rows with their heads or groups; with words the other way round: so the kernels read it."""
+    tiles = -(-count // size)
+    return (rows, tiles) if words else (tiles, rows)
 
 
 def describe(*tiled: tuple[torch.Tensor, int]) -> Iterator[Any]:
@@ -120,15 +153,13 @@ def describe(*tiled: tuple[torch.Tensor, int]) -> Iterator[Any]:
         yield TensorDescriptor.from_tensor(states.flatten(2).flatten(0, 1), [rows, states.shape[3]])
 
 
-def sum_products(out: torch.Tensor, grad: torch.Tensor, by_heads: bool) -> torch.Tensor:
-    """Σ out · grad over the width, (B, T, H) or, by heads, (B, H, T), in fp32: what softmax takes off every score's gradient."""
+def sum_products(out: torch.Tensor, grad: torch.Tensor) -> torch.Tensor:
+    """Σ out · grad over the width, (B, T, H), in fp32: what softmax takes off every score's gradient."""
     from paceline.recipes.nsa.tile_kernels import nsa_products_kernel
 
     B, T, H, D = out.shape
-    total = out.new_empty((B, H, T) if by_heads else (B, T, H), dtype=torch.float32)
-    nsa_products_kernel[(-(-T * H // _PRODUCTS), B)](
-        out, grad, total, T, H=H, D=D, BY_HEADS=by_heads, ROWS=_PRODUCTS
-    )  # fmt: skip
+    total = out.new_empty((B, T, H), dtype=torch.float32)
+    nsa_products_kernel[(-(-T * H // _PRODUCTS), B)](out, grad, total, T, H=H, D=D, ROWS=_PRODUCTS)
     return total
 
 
@@ -145,5 +176,8 @@ def precision_of(dtype: torch.dtype) -> str:
     return "ieee" if dtype == torch.float32 else "tf32"
 
 
-def _tile(tiles: Tiles, kernel: str, q: torch.Tensor) -> dict[str, Any]:
-    return {**tiles.find(kernel, q.shape[3], q.dtype), "PRECISION": precision_of(q.dtype)}
+def _tile(tiles: Tiles, kernel: str, q: torch.Tensor, words: Words | None) -> dict[str, Any]:
+    tile = tiles.find(kernel, q.shape[3], q.dtype)
+    # Tiles of keys longer than blocks would have keys of three.
+    keys = min(tile["BN"], words.block) if words else tile["BN"]
+    return {**tile, "BN": keys, "PRECISION": precision_of(q.dtype)}

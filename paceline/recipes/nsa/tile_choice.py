@@ -17,7 +17,7 @@ import torch
 
 from paceline.engine.out_of_memory import is_out_of_memory
 from paceline.recipes.nsa.tile_store import Case, Place, check_tiles, find_place, load_tuned, save_tuned
-from paceline.recipes.nsa.tiles import BUILT_IN, KERNELS, Tile, Tiles, describe
+from paceline.recipes.nsa.tiles import BUILT_IN, Tile, Tiles, describe
 from paceline.workload import Choice
 
 Found = tuple[dict[str, Tile], str, str]
@@ -65,7 +65,7 @@ def _keep(before: Any, word: str, case: Case, place: Place) -> dict[str, Any]:
 
 
 def _choose(word: str, case: Case, place: Place, device: torch.device, limit_s: float) -> Found:
-    built_in = {kernel: case.candidates(kernel)[0] for kernel in KERNELS}
+    built_in = {kernel: case.candidates(kernel)[0] for kernel in case.kernels}
     if word == "built-in":
         return built_in, "built-in", "as requested"
     if case.torch_dtype == torch.float32:

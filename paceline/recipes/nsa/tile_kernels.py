@@ -24,13 +24,11 @@ def store_tile(base_ptr, row, stride, mask, value, D: tl.constexpr):
 
 
 @triton.jit(do_not_specialize=["T"])
-def nsa_products_kernel(
-    out_ptr, grad_ptr, total_ptr, T, H: tl.constexpr, D: tl.constexpr, BY_HEADS: tl.constexpr, ROWS: tl.constexpr
-):
-    """Of each row of (B, T, H, D), the sum of what out and grad are multiplied, as (B, T, H) or (B, H, T)."""
+def nsa_products_kernel(out_ptr, grad_ptr, total_ptr, T, H: tl.constexpr, D: tl.constexpr, ROWS: tl.constexpr):
+    """Of each row of (B, T, H, D), the sum of what out and grad are multiplied, as (B, T, H)."""
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
     is_row = row < T * H
     base = tl.program_id(1).to(tl.int64) * T * H
     out, grad = load_tile(out_ptr + base * D, row, D, is_row, D), load_tile(grad_ptr + base * D, row, D, is_row, D)
     total = tl.sum(out.to(tl.float32) * grad.to(tl.float32), 1)
-    tl.store(total_ptr + base + (row % H * T + row // H if BY_HEADS else row), total, mask=is_row)
+    tl.store(total_ptr + base + row, total, mask=is_row)

@@ -19,6 +19,7 @@ from typing import Any
 import torch
 
 from paceline.files import read_json, write_json
+from paceline.recipes.nsa.past_attention import MOST_BLOCKS
 from paceline.recipes.nsa.pattern import Pattern
 from paceline.recipes.nsa.tiles import KERNELS, Tile, list_candidates
 
@@ -43,6 +44,13 @@ class Case:
         found = getattr(torch, self.dtype)
         assert isinstance(found, torch.dtype)
         return found
+
+    @property
+    def kernels(self) -> list[str]:
+        """Those that are launched at this length: chosen blocks are read in one of two ways."""
+        is_short = self.pattern.num_selection(self.length) <= MOST_BLOCKS
+        other = ("selected_forward", "selected_gradient") if is_short else ("selected_past",)
+        return [kernel for kernel in KERNELS if not kernel.startswith(other)]
 
     def candidates(self, kernel: str) -> list[Tile]:
         return list_candidates(kernel, self.head_width, self.torch_dtype, self.pattern.selection_block)
@@ -134,7 +142,7 @@ def check_tiles(given: Any, case: Case) -> dict[str, Tile]:
     for kernel in given.keys() - KERNELS.keys():
         raise ValueError(f"there is no kernel {kernel!r} any more")
     tiles = {}
-    for kernel in KERNELS:
+    for kernel in case.kernels:
         if kernel not in given:
             raise ValueError(f"it holds no tile of {kernel}")
         # The candidate itself: what is equal to it may be 64.0.

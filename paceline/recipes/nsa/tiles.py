@@ -24,6 +24,9 @@ KERNELS = {
     "select": "score",
     "selected_forward": "chosen_forward",
     "selected_gradient": "chosen_gradient",
+    "selected_past_forward": "range_forward",
+    "selected_past_query_gradient": "range_query_gradient",
+    "selected_past_key_gradient": "range_key_gradient",
     "window_forward": "range_forward",
     "window_query_gradient": "range_query_gradient",
     "window_key_gradient": "range_key_gradient",
@@ -32,7 +35,8 @@ KERNELS = {
 
 _TILES: Mapping[tuple[str, int], Tile] = {
     ("range_forward", 64): {"BM": 64, "BN": 64, "num_warps": 4, "num_stages": 2},
-    ("range_query_gradient", 64): {"BM": 64, "BN": 64, "num_warps": 4, "num_stages": 2},
+    # So many registers that four programs fit: the compiler would take a few more for no gain.
+    ("range_query_gradient", 64): {"BM": 64, "BN": 64, "num_warps": 4, "num_stages": 2, "maxnreg": 128},
     ("range_key_gradient", 64): {"BM": 64, "BN": 64, "num_warps": 4, "num_stages": 3},
     ("chosen_forward", 64): {"ROWS": 128, "num_warps": 4, "num_stages": 3},
     ("chosen_gradient", 64): {"ROWS": 64, "num_warps": 4, "num_stages": 3},

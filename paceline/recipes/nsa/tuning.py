@@ -60,7 +60,7 @@ def measure_all(
 ) -> dict[str, list[tuple[Tile, float | None]]]:
     """Of every kernel all candidates with their times, the built-in one first, which is never left out."""
     times: dict[str, list[tuple[Tile, float | None]]] = {}
-    for kernel in KERNELS:
+    for kernel in case.kernels:
         first, *others = case.candidates(kernel)
         times[kernel] = [(first, measure(kernel, first))]
         for tile in others:
@@ -136,7 +136,7 @@ def compile_candidates(case: Case, device: torch.device, deadline: float | None)
 def share_out(case: Case, processes: int) -> list[list[Job]]:
     """All candidates among so many processes; the same kernel with the same tile is one process's, for whichever branch."""
     by_compiled: dict[str, list[Job]] = {}
-    for kernel in KERNELS:
+    for kernel in case.kernels:
         for tile in case.candidates(kernel):
             by_compiled.setdefault(f"{KERNELS[kernel]} {tile}", []).append((kernel, tile))
     groups, processes = list(by_compiled.values()), max(1, processes)

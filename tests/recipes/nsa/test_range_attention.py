@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from paceline.recipes.nsa.range_attention import _share_out
+import pytest
+import torch
+
+from paceline.recipes.nsa.range_attention import Words, _share_out, _tile
+from paceline.recipes.nsa.tiles import BUILT_IN
 
 
 def test_few_tiles_of_keys_are_shared_out_to_heads_and_spans_of_queries() -> None:
@@ -10,3 +14,14 @@ def test_few_tiles_of_keys_are_shared_out_to_heads_and_spans_of_queries() -> Non
     assert _share_out(128, 6) == (6, 2)
     assert _share_out(32, 6) == (6, 6)
     assert _share_out(1, 1) == (1, 8), "no more spans than this, however few tiles"
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("kernel", ["forward", "query_gradient", "key_gradient"])
+def test_with_words_a_tile_of_keys_is_no_longer_than_a_block(kernel: str, dtype: torch.dtype) -> None:
+    """Or it would have keys of three blocks, and the kernels ask about two."""
+    kernel, query = f"selected_past_{kernel}", torch.zeros(1, 1, 1, 64, dtype=dtype)
+    free = _tile(BUILT_IN, kernel, query, None)
+    for block in (16, 32, 64, 128):
+        tile = _tile(BUILT_IN, kernel, query, Words(torch.zeros(1), block))
+        assert tile == {**free, "BN": min(free["BN"], block)}

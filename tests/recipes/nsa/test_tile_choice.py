@@ -13,7 +13,7 @@ import torch
 from paceline.recipes.nsa import tile_choice, tuning, workload
 from paceline.recipes.nsa.tile_choice import read_tiles, settle_tiles, tell_tiles
 from paceline.recipes.nsa.tile_store import find_folder, save_tuned
-from paceline.recipes.nsa.tiles import BUILT_IN, KERNELS, describe
+from paceline.recipes.nsa.tiles import BUILT_IN, describe
 from paceline.workload import Setting, Settles
 from tests.recipes.nsa.test_workload import build
 from tests.recipes.nsa.tuned import CASE, PLACE, make_tuned
@@ -129,7 +129,7 @@ def test_what_kernels_are_given_and_what_is_told() -> None:
     assert (where.about, where.effective) == ("model.tiles", "tuned")
     assert what.about == "attention.tiles"
     assert "selected_gradient " + describe(TILES[1]["selected_gradient"]) in what.effective
-    assert what.effective.count(",") == len(KERNELS) - 1
+    assert what.effective.count(",") == len(CASE.kernels) - 1
 
 
 def test_the_recipe_settles_them_where_kernels_compute_it(monkeypatch: pytest.MonkeyPatch) -> None:

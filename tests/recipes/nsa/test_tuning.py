@@ -14,7 +14,7 @@ A, B, C = ({"BM": size} for size in (16, 32, 64))
 
 def test_every_candidate_of_every_kernel_is_measured() -> None:
     times = measure_all(CASE, lambda kernel, tile: None if tile["num_stages"] == 3 else float(tile["num_warps"]))
-    assert list(times) == list(KERNELS)
+    assert list(times) == CASE.kernels
     for kernel, tried in times.items():
         assert [tile for tile, _ in tried] == CASE.candidates(kernel)
         assert all((ms is None) == (tile["num_stages"] == 3) for tile, ms in tried)
@@ -23,7 +23,7 @@ def test_every_candidate_of_every_kernel_is_measured() -> None:
 def test_after_the_limit_only_built_in_tiles_are_measured() -> None:
     asked = []
     measure_all(CASE, lambda kernel, tile: asked.append((kernel, tile)) or 1.0, deadline=time.monotonic() - 1)
-    assert asked == [(kernel, CASE.candidates(kernel)[0]) for kernel in KERNELS]
+    assert asked == [(kernel, CASE.candidates(kernel)[0]) for kernel in CASE.kernels]
 
 
 def test_the_fastest_wins_unless_the_built_in_one_is_as_good() -> None:
@@ -38,7 +38,9 @@ def test_candidates_are_shared_out_so_that_none_is_compiled_twice() -> None:
         shares = share_out(CASE, processes)
         assert len(shares) <= processes
         jobs = [(kernel, str(tile)) for share in shares for kernel, tile in share]
-        assert sorted(jobs) == sorted((kernel, str(tile)) for kernel in KERNELS for tile in CASE.candidates(kernel))
+        assert sorted(jobs) == sorted(
+            (kernel, str(tile)) for kernel in CASE.kernels for tile in CASE.candidates(kernel)
+        )
         owners: dict[str, set[int]] = {}
         for number, share in enumerate(shares):
             for kernel, tile in share:
