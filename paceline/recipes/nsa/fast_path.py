@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from paceline.recipes.nsa.chosen_attention import attend_chosen
+from paceline.recipes.nsa.fast_cache import FastCache
 from paceline.recipes.nsa.fast_compression import compress
 from paceline.recipes.nsa.fast_frame import fast, lay_out
 from paceline.recipes.nsa.fast_mix import mix
@@ -40,7 +41,9 @@ def attend_window(query_BTHD: Tensor, keys_BTGD: Tensor, values_BTGD: Tensor, fr
     return attend_range(query_BTHD, keys_BTGD, values_BTGD, fast(frame).window)[0]
 
 
-FAST = Stages(lay_out, compress, attend_compressed, select, attend_selected, attend_window, mix, can_compile=False)
+FAST = Stages(
+    lay_out, compress, attend_compressed, select, attend_selected, attend_window, mix, FastCache, can_compile=False
+)
 
 KERNELS = {"compressed": "nsa_range", "selected": "nsa_chosen", "window": "nsa_range"}
 """how the names of the kernels begin that compute each branch"""
