@@ -1,7 +1,7 @@
 """One new token per row, on a GPU, in four launches: into the stores, compressed blocks and window, choice and selected blocks, join.
 
-    room = build_room(stores, query_BHD, capacity, pattern, hidden)
-    append_token(stores, room, query, states, moment, phi, pattern)
+    room = build_room(stores, heads, pattern)
+    append_token(stores, room, query, states, moment, keys_phi, values_phi, pattern)
     mixed_BHD = attend_token(stores, room, gates, moment, pattern)
 
 Grids are made for the capacity and the length is read on the device, so what was launched once can be recorded and replayed as the text
@@ -30,8 +30,8 @@ _BUSY = 528
 """programs that keep a GPU busy: four for each of 132 multiprocessors"""
 _MOST_SPLITS = 128
 """parts of the compressed branch that one program joins"""
-_SCORES = 8192
-"""that a program reads at once to choose by"""
+_SCORES, _FEWER_SCORES = 8192, 4096
+"""that a program reads at once to choose by; fewer where it needs its registers for wide numbers or many blocks"""
 _WEIGHTS = 8192
 """of φ that a program reads at once"""
 
@@ -181,7 +181,8 @@ def attend_token(stores: Stores, room: Room, gates_BH3: Tensor, moment: Moment, 
     scale, precision = LOG2_E / math.sqrt(width), precision_of(dtype)
     splits_padded, blocks_padded = _padded(room.splits), max(32, _padded(num_selection))
     selected_tile = _selected_tile(pattern, dtype)
-    rows_at_once = min(_padded(of_group), max(1, _SCORES // blocks_padded))
+    at_once = _FEWER_SCORES if dtype == torch.float32 or blocks_padded > 2048 else _SCORES
+    rows_at_once = min(_padded(of_group), max(1, at_once // blocks_padded))
     sizes = {"R": of_group, "D": width, "L": pattern.block, "STRIDE": pattern.stride, "BN": room.tile}
     found = room.parts, room.most, room.total
     nsa_decode_look_kernel[(room.splits + room.near, count)](
