@@ -3,7 +3,7 @@
     python -m paceline.bench.nsa --length 2048 --length 65536 --repeats 5
 
 Stages and dense attention by themselves, and whole layers of both: projections, RoPE, gates and all. One document per row; bf16 on a GPU.
-Medians. A length whose rows do not fit into memory says so. From where on the sparse layer takes less than the dense one is the break-even.
+Then one more token after a text of each length (nsa_decoding.py). Medians. A length whose rows do not fit into memory says so. From where on the sparse layer takes less than the dense one is the break-even.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from paceline.bench.answering import answer, end
+from paceline.bench.nsa_decoding import ROWS, measure_decoding
 from paceline.bench.stopwatch import stopwatch
 from paceline.engine.backends import restricted
 from paceline.engine.out_of_memory import is_out_of_memory
@@ -40,6 +41,12 @@ def measure(lengths: Sequence[int], heads: int, groups: int, width: int, repeats
     path = choose_path("auto", device.type, Model(heads=heads, groups=groups, head_width=width), "warn")
     asked = sorted(lengths or LENGTHS[device.type])
     rows = [_measure_length(length, heads, groups, width, path.name, device, repeats) for length in asked]
+    shape = Shape(heads * width, heads, groups, width)
+    for row in rows:
+        row["decoding"] = {
+            str(texts): measure_decoding(row["length"], texts, shape, path.name, device, repeats)
+            for texts in ROWS[device.type]
+        }
     return {
         "device": torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu",
         "torch": torch.__version__,

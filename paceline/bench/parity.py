@@ -25,9 +25,9 @@ from paceline.recipes.nsa import reference
 from paceline.recipes.nsa.attention import Shape, SparseAttention, reference_sizes
 from paceline.recipes.nsa.cache import SparseCache
 from paceline.recipes.nsa.config import Model
+from paceline.recipes.nsa.moment import build_moment
 from paceline.recipes.nsa.paths import build_stages, fast_refusal
 from paceline.recipes.nsa.pattern import Frame, Pattern, one_document
-from paceline.recipes.nsa.rotary import build_rotation
 
 LIMITS = {"fp64": 1e-12, "fp32": 1e-5, "bf16": 2e-2}
 _NEAR_TIES = 0.005
@@ -183,9 +183,9 @@ def _decode(exact: SparseAttention, hidden: Tensor) -> Tensor:
     cache, found = SparseCache(exact.shape.pattern), []
     with torch.no_grad():
         for t in range(hidden.shape[1]):
-            position = torch.tensor([[t]], device=hidden.device)
-            rotation = build_rotation(position, exact.shape.head_width, hidden.dtype)
-            found.append(exact.decode(hidden[:, t : t + 1], rotation, cache))
+            position = torch.tensor([t], device=hidden.device)
+            moment = build_moment(position, exact.shape.pattern, exact.shape.head_width, hidden.dtype)
+            found.append(exact.decode(hidden[:, t : t + 1], moment, cache))
     return torch.cat(found, dim=1)
 
 

@@ -1,4 +1,4 @@
-"""`paceline bench nsa`: what each stage of native sparse attention takes at each length, dense attention beside it, as a table."""
+"""`paceline bench nsa`: what each stage of native sparse attention takes at each length, dense attention beside it, and one more token, as tables."""
 
 from __future__ import annotations
 
@@ -24,6 +24,17 @@ _TITLES = {
     "layer_flash": "layer, dense, flash",
     "layer_cudnn": "layer, dense, cuDNN",
 }
+_DECODING_TITLES = {
+    "attention": "attention, sparse",
+    "attention_launched": "attention, sparse, launched",
+    "attention_dense": "attention, dense",
+    "attention_dense_launched": "attention, dense, launched",
+    "model": "model, sparse",
+    "model_launched": "model, sparse, launched",
+    "model_dense": "model, dense",
+    "model_dense_launched": "model, dense, launched",
+}
+"""launched: kernel by kernel, by the host; else as one graph, on a GPU"""
 
 
 def command(
@@ -56,7 +67,7 @@ def command(
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Time each stage of native sparse attention, forward and backward, beside dense attention, and find the break-even.
+    """Time each stage of native sparse attention, forward and backward, beside dense attention, find the break-even, and time decoding.
 
     Example: paceline bench nsa --length 8192 --length 65536
     """
@@ -87,6 +98,7 @@ def command(
         return
     print(f"{measured['device']}, torch {measured['torch']}; path {measured['path']}: {measured['reason']}")
     Console().print(build_table(measured))
+    Console().print(build_decoding_table(measured))
     for dense, length in measured["break_even"].items():
         told = f"from {length:,} tokens on (of those measured)" if length else "at none of these lengths"
         print(f"faster than {_TITLES[f'layer_{dense}']}: {told}")
@@ -126,6 +138,34 @@ def build_table(measured: dict[str, Any]) -> Any:
             continue
         table.add_row(words, *(_cell(row, name) for row in rows))
     return table
+
+
+def build_decoding_table(measured: dict[str, Any]) -> Any:
+    from rich.table import Table
+
+    rows = measured["rows"]
+    table = Table(
+        "texts",
+        "what",
+        *(f"{row['length']:,}" for row in rows),
+        title="one more token: µs of a layer's attention, of 12 layers",
+    )
+    for texts in rows[0]["decoding"]:
+        for name, words in _DECODING_TITLES.items():
+            cells = [_decoding_cell(row["decoding"][texts], name) for row in rows]
+            if any(cells):
+                table.add_row(texts, words, *cells)
+    return table
+
+
+def _decoding_cell(decoding: dict[str, Any], name: str) -> str:
+    """Empty where there is no such figure here."""
+    if decoding["refused"]:
+        return "no memory"
+    if name not in decoding:
+        return ""
+    told = f" {decoding['backend']}" if name == "attention_dense" else ""
+    return f"{decoding[name]:,.1f}{told}"
 
 
 def _cell(row: dict[str, Any], name: str) -> str:

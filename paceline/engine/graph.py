@@ -99,7 +99,7 @@ class Records(Protocol):
         """Memory that recordings keep for what they compute on the way; no allocator counts it as allocated."""
         ...
 
-    def warm_up(self, compute: Callable[[], Sums]) -> None: ...
+    def warm_up(self, compute: Callable[[], object]) -> None: ...
 
     def record(self, compute: Callable[[], Result]) -> tuple[Callable[[], None], Result]:
         """What runs the recorded work again, and the tensors that it leaves its results in. Nothing has run yet."""
@@ -115,7 +115,7 @@ class Recorder:
         self._pool = torch.cuda.graph_pool_handle()
         self.scratch_bytes = 0
 
-    def warm_up(self, compute: Callable[[], Sums]) -> None:
+    def warm_up(self, compute: Callable[[], object]) -> None:
         current = torch.cuda.current_stream(self._device)
         self._stream.wait_stream(current)
         with torch.cuda.stream(self._stream):

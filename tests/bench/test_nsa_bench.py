@@ -19,7 +19,14 @@ from tests.recipes.nsa.tuned import make_tuned
 def row(length: int, ours: float, dense: float) -> dict:
     times = {name: {"forward_ms": ours / 2, "backward_ms": ours / 2} for name in (*nsa.STAGES, "sparse", "layer")}
     times |= {name: {"forward_ms": dense, "backward_ms": 0.0} for name in ("flash", "layer_flash")}
-    return {"length": length, "refused": None, "times": times}
+    decoding = {
+        "refused": None,
+        "backend": "flash",
+        "attention": 9.25,
+        "attention_dense": 1234.5,
+        "model_launched": 3.0,
+    }
+    return {"length": length, "refused": None, "times": times, "decoding": {"1": decoding}}
 
 
 def test_each_stage_is_timed() -> None:
@@ -33,6 +40,10 @@ def test_each_stage_is_timed() -> None:
     assert found["times"]["layer"]["backward_ms"] > 0
     assert found["times"]["layer_flash"]["backward_ms"] > 0
     assert measured["path"] in ("torch", "fast")
+    for decoding in found["decoding"].values():
+        assert not decoding["refused"]
+        for what in ("attention", "attention_dense", "model", "model_dense"):
+            assert decoding[f"{what}_launched"] > 0
 
 
 @pytest.mark.parametrize(
@@ -66,12 +77,21 @@ def test_the_command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixt
         "groups": 2,
         "width": 64,
     }
-    answer |= {"rows": [row(8, 2, 1), {"length": 16, "refused": "full", "times": {}}], "break_even": {"flash": None}}
+    answer |= {
+        "rows": [row(8, 2, 1), {"length": 16, "refused": "full", "times": {}, "decoding": {"1": {"refused": "full"}}}],
+        "break_even": {"flash": None},
+    }
     asked: list[list[str]] = []
     monkeypatch.setattr(asking, "ask_worker", lambda arguments: asked.append(arguments) or answer)
     assert run_command(["bench", "nsa", "--length", "8", "--length", "16"]) == 0
     shown = capsys.readouterr().out
     assert "no memory" in shown
+    decoding = [
+        line for line in shown.splitlines() if "attention, s" in line or "attention, d" in line or "model, " in line
+    ]
+    assert len(decoding) == 8
+    assert "9.2" in decoding[0] or "9.3" in decoding[0]
+    assert "1,234.5 flash" in decoding[2]
     assert "at none of these lengths" in shown
     assert asked[0][1:5] == ["--length", "8", "--length", "16"]
     run_command(["bench", "nsa", "--json"])

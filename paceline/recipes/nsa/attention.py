@@ -18,13 +18,14 @@ from torch import Tensor, nn
 
 from paceline.engine.attend import KERNELS
 from paceline.recipes.nsa import reference
-from paceline.recipes.nsa.cache import DenseCache, SparseCache
+from paceline.recipes.nsa.cache import DenseCache
 from paceline.recipes.nsa.compression import Compression
 from paceline.recipes.nsa.gates import BRANCHES, Gates
 from paceline.recipes.nsa.mark import mark_nothing, mark_stage
+from paceline.recipes.nsa.moment import Moment
 from paceline.recipes.nsa.pattern import Frame, Pattern, build_frame
 from paceline.recipes.nsa.rotary import Rotation, rotate
-from paceline.recipes.nsa.stages import Stages, States
+from paceline.recipes.nsa.stages import Cache, Stages, States, turn_keys
 from paceline.recipes.nsa.torch_path import TORCH
 
 
@@ -76,12 +77,13 @@ class SparseAttention(nn.Module):
         self.compress_values = Compression(shape.pattern.block, shape.head_width, hidden)
 
     def forward(
-        self, hidden_BTW: Tensor, frame: Frame, cache: SparseCache | None = None, blocks_BTGn: Tensor | None = None
+        self, hidden_BTW: Tensor, frame: Frame, cache: Cache | None = None, blocks_BTGn: Tensor | None = None
     ) -> Tensor:
         """With a cache, which must be empty, what decoding will need of these tokens is kept there; with blocks, none are selected."""
         if self._stages is None and cache is None:
             return self._by_reference(hidden_BTW, frame, blocks_BTGn)
-        query, states = self._project(hidden_BTW, frame.rotation)
+        query, states = self._project(hidden_BTW)
+        query, states = rotate(query, frame.rotation), turn_keys(states, frame.rotation)
         if cache is not None:
             cache.append(states, self.compress_keys, self.compress_values)
         # The reference fills no cache: what is to be decoded from one is read by plain torch.
@@ -95,33 +97,23 @@ class SparseAttention(nn.Module):
         frame = build_frame(positions_BT, self.shape.pattern, self.shape.head_width, dtype)
         return frame if self._stages is None else self._stages.lay_out(frame, self.shape.pattern)
 
-    def build_cache(self) -> SparseCache:
+    def build_cache(self) -> Cache:
         """An empty one."""
-        return SparseCache(self.shape.pattern, self._mark)
+        return (self._stages or TORCH).build_cache(self.shape.pattern, self._mark)
 
-    def decode(self, hidden_B1W: Tensor, rotation: Rotation, cache: SparseCache) -> Tensor:
+    def decode(self, hidden_B1W: Tensor, moment: Moment, cache: Cache) -> Tensor:
         """The same for one more token per row, (B, 1, W), which the cache has not seen yet."""
-        query, states = self._project(hidden_B1W, rotation)
-        cache.append(states, self.compress_keys, self.compress_values)
-        branches = cache.attend(query)
-        with self._mark("mix"):
-            mixed_B1HD = TORCH.mix(self.gates(hidden_B1W), *branches)
+        query, states = self._project(hidden_B1W)
+        gates_B1H3 = self.gates(hidden_B1W)
+        mixed_B1HD = cache.step(query, states, gates_B1H3, moment, self.compress_keys, self.compress_values)
         return self._project_out(mixed_B1HD)
 
-    def _project(self, hidden_BTW: Tensor, rotation: Rotation) -> tuple[Tensor, States]:
+    def _project(self, hidden_BTW: Tensor) -> tuple[Tensor, States]:
+        """Not turned yet."""
         shape = self.shape
-        query = rotate(self.project_query(hidden_BTW).unflatten(-1, (shape.heads, -1)), rotation)
+        query = self.project_query(hidden_BTW).unflatten(-1, (shape.heads, -1))
         projected = self.project_states(hidden_BTW).unflatten(-1, (2 * len(BRANCHES), shape.groups, -1))
-        states = States(*projected.unbind(2))
-        # No `_replace`: torch 2.11 cannot compile up to a tuple that was made so.
-        return query, States(
-            states.compressed_keys,
-            states.compressed_values,
-            rotate(states.selected_keys, rotation),
-            states.selected_values,
-            rotate(states.window_keys, rotation),
-            states.window_values,
-        )
+        return query, States(*projected.unbind(2))
 
     def _attend(
         self,
@@ -199,8 +191,8 @@ class DenseAttention(nn.Module):
     def build_cache(self) -> DenseCache:
         return DenseCache()
 
-    def decode(self, hidden_B1W: Tensor, rotation: Rotation, cache: DenseCache) -> Tensor:
-        query, keys, values = self._project(hidden_B1W, rotation)
+    def decode(self, hidden_B1W: Tensor, moment: Moment, cache: DenseCache) -> Tensor:
+        query, keys, values = self._project(hidden_B1W, moment.rotation)
         cache.append(keys, values)
         projected: Tensor = self.project_out(cache.attend(query).flatten(2))
         return projected

@@ -7,9 +7,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from paceline.recipes.nsa.attention import DenseAttention, SparseAttention
-from paceline.recipes.nsa.cache import DenseCache, SparseCache
+from paceline.recipes.nsa.cache import DenseCache
+from paceline.recipes.nsa.moment import Moment
 from paceline.recipes.nsa.pattern import Frame
-from paceline.recipes.nsa.rotary import Rotation
+from paceline.recipes.nsa.stages import Cache as SparseCache
 
 Cache = SparseCache | DenseCache
 
@@ -29,9 +30,9 @@ class Block(nn.Module):
         hidden_BTW = hidden_BTW + self.attention(self.attention_norm(hidden_BTW), frame, cache, given)
         return hidden_BTW + self.feed_forward(self.feed_forward_norm(hidden_BTW))  # type: ignore[no-any-return]
 
-    def decode(self, hidden_B1W: Tensor, rotation: Rotation, cache: Cache) -> Tensor:
+    def decode(self, hidden_B1W: Tensor, moment: Moment, cache: Cache) -> Tensor:
         """One more token per row."""
-        attended = self.attention.decode(self.attention_norm(hidden_B1W), rotation, cache)  # type: ignore[arg-type]
+        attended = self.attention.decode(self.attention_norm(hidden_B1W), moment, cache)  # type: ignore[arg-type]
         hidden_B1W = hidden_B1W + attended
         return hidden_B1W + self.feed_forward(self.feed_forward_norm(hidden_B1W))  # type: ignore[no-any-return]
 

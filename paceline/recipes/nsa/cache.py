@@ -1,8 +1,9 @@
-"""What decoding keeps of the tokens so far, for one layer, and attention of the newest token over it.
+"""What decoding keeps of the tokens so far, for one layer, and attention of the newest token over it, in plain torch.
 
     cache = SparseCache(pattern)
     cache.append(states, compress_keys, compress_values)      a prompt, or one token
     compressed, selected, window = cache.attend(query)        of the newest token, (B, 1, H, D) each
+    mixed_B1HD = cache.step(query, states, gates, moment, compress_keys, compress_values)     one token and all of it
 
 Of the compressed branch it keeps one key and one value per block, and of a block that is not whole yet the raw tokens; of the selected branch
 all tokens, of which a query reads n blocks; of the window the last w. `bytes_read` counts what `attend` and the compression read of all that,
@@ -15,17 +16,22 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from paceline.recipes.nsa.compression import Compression
+from paceline.recipes.nsa.gates import mix_branches
+from paceline.recipes.nsa.look import grouped_scores, soft_look
 from paceline.recipes.nsa.mark import Mark, mark_nothing
+from paceline.recipes.nsa.moment import Moment
 from paceline.recipes.nsa.pattern import Pattern
 from paceline.recipes.nsa.rotary import build_rotation, rotate
 from paceline.recipes.nsa.selection import choose_blocks, score_blocks
-from paceline.recipes.nsa.stages import States
-from paceline.recipes.nsa.torch_path import grouped_scores, soft_look
+from paceline.recipes.nsa.stages import States, turn_keys
 
 
 class SparseCache:
+    can_replay = False
+
     def __init__(self, pattern: Pattern, mark: Mark = mark_nothing) -> None:
         self._pattern = pattern
         self._mark = mark
@@ -45,6 +51,28 @@ class SparseCache:
         self._pending_values.append(states.compressed_values)
         self.length += states.selected_keys.shape[1]
         self._compress(compress_keys, compress_values)
+
+    def make_room(self) -> bool:
+        """It grows as it is appended to."""
+        return False
+
+    def step(
+        self,
+        query_B1HD: Tensor,
+        states: States,
+        gates_B1H3: Tensor,
+        moment: Moment,
+        compress_keys: Compression,
+        compress_values: Compression,
+    ) -> Tensor:
+        rotation = moment.rotation
+        self.append(turn_keys(states, rotation), compress_keys, compress_values)
+        compressed, selected, window = self.attend(rotate(query_B1HD, rotation))
+        with self._mark("mix"):
+            return mix_branches(gates_B1H3, compressed, selected, window)
+
+    def advance(self) -> None:
+        """Appending has counted it."""
 
     def attend(self, query_B1HD: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """What each branch gives for the newest token."""
@@ -66,19 +94,14 @@ class SparseCache:
                 self._compress_blocks(num_new, compress_keys, compress_values)
 
     def _compress_blocks(self, num_new: int, compress_keys: Compression, compress_values: Compression) -> None:
-        pattern = self._pattern
-        keys, values = (
-            store.read().unfold(1, pattern.block, pattern.stride).transpose(-2, -1)
-            for store in (self._pending_keys, self._pending_values)
-        )
-        self._count(keys, values)
-        numbers = torch.arange(num_new, device=keys.device) + self._compressed_keys.length
-        begins_BN = (numbers * pattern.stride).expand(len(keys), -1)
-        rotation = build_rotation(begins_BN, keys.shape[-1], keys.dtype)
-        self._compressed_keys.append(rotate(compress_keys(keys), rotation).to(keys.dtype))
-        self._compressed_values.append(compress_values(values).to(values.dtype))
+        raw = self._pending_keys.read(), self._pending_values.read()
+        self.bytes_read += num_new * self._pattern.block * sum(each[:, 0].numel() * each.element_size() for each in raw)
+        first = self._compressed_keys.length
+        keys, values = compress_blocks(*raw, first, self._pattern, compress_keys, compress_values)
+        self._compressed_keys.append(keys)
+        self._compressed_values.append(values)
         for store in (self._pending_keys, self._pending_values):
-            store.drop(num_new * pattern.stride)
+            store.drop(num_new * self._pattern.stride)
 
     def _look_at_compressed(self, query_B1HD: Tensor) -> tuple[Tensor, Tensor | None]:
         """(B, 1, H, D), and the logarithms of sums of exponentials (B, H, 1); zeros and None before the first block."""
@@ -110,9 +133,7 @@ class SparseCache:
         sees_BGS = (blocks_BGn1 >= 0).expand(-1, -1, -1, size).flatten(2) & (index_BGS < self.length)
         index_BSG1 = index_BGS.clamp(0, self.length - 1).transpose(1, 2)[..., None].expand(-1, -1, -1, keys.shape[-1])
         found_keys, found_values = keys.gather(1, index_BSG1), values.gather(1, index_BSG1)
-        # All blocks but the query's own are whole.
-        own, inside = divmod(self.length - 1, size)
-        num_tokens = (min(self._pattern.selected, own + 1) - 1) * size + inside + 1
+        num_tokens = self._pattern.num_selected(self.length)
         self._count(found_keys[:, :num_tokens], found_values[:, :num_tokens])
         return soft_look(query_B1HD, found_keys, found_values, sees_BGS[:, :, None])[0]
 
@@ -125,8 +146,28 @@ class SparseCache:
         self.bytes_read += sum(each.numel() * each.element_size() for each in states)
 
 
+def compress_blocks(
+    keys_BTGD: Tensor,
+    values_BTGD: Tensor,
+    first: int,
+    pattern: Pattern,
+    compress_keys: Compression,
+    compress_values: Compression,
+) -> tuple[Tensor, Tensor]:
+    """(B, N, G, D) each, turned: of all blocks that are whole in these tokens, which begin where block `first` does."""
+    keys, values = (
+        states.unfold(1, pattern.block, pattern.stride).transpose(-2, -1) for states in (keys_BTGD, values_BTGD)
+    )
+    numbers = torch.arange(keys.shape[1], device=keys.device) + first
+    begins_BN = (numbers * pattern.stride).expand(len(keys), -1)
+    rotation = build_rotation(begins_BN, keys.shape[-1], keys.dtype)
+    return rotate(compress_keys(keys), rotation).to(keys.dtype), compress_values(values).to(values.dtype)
+
+
 class DenseCache:
     """The same for the dense twin: all keys and values, all read for every token."""
+
+    can_replay = False
 
     def __init__(self) -> None:
         self._keys, self._values = Store(), Store()
@@ -136,14 +177,26 @@ class DenseCache:
     def length(self) -> int:
         return self._keys.length
 
+    def make_room(self) -> bool:
+        return False
+
+    def advance(self) -> None:
+        """Appending has counted it."""
+
     def append(self, keys_BTGD: Tensor, values_BTGD: Tensor) -> None:
         self._keys.append(keys_BTGD)
         self._values.append(values_BTGD)
 
+    def read(self) -> tuple[Tensor, Tensor]:
+        """(B, T, G, D) each."""
+        return self._keys.read(), self._values.read()
+
     def attend(self, query_B1HD: Tensor) -> Tensor:
-        keys, values = self._keys.read(), self._values.read()
+        """By torch's SDPA, which splits a single query's keys over a GPU."""
+        keys, values = self.read()
         self.bytes_read += sum(each.numel() * each.element_size() for each in (keys, values))
-        return soft_look(query_B1HD, keys, values, _all(keys))[0]
+        query, keys, values = (states.transpose(1, 2) for states in (query_B1HD, keys, values))
+        return F.scaled_dot_product_attention(query, keys, values, enable_gqa=True).transpose(1, 2)
 
 
 class Store:

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from paceline.recipes.nsa import past_attention
 from paceline.recipes.nsa.chosen_attention import attend_chosen
+from paceline.recipes.nsa.fast_cache import FastCache
 from paceline.recipes.nsa.fast_compression import compress
 from paceline.recipes.nsa.fast_frame import fast, lay_out
 from paceline.recipes.nsa.fast_mix import mix
@@ -47,7 +48,9 @@ def attend_window(query_BTHD: Tensor, keys_BTGD: Tensor, values_BTGD: Tensor, fr
     return attend_range(query_BTHD, keys_BTGD, values_BTGD, fast(frame).window, "window", fast(frame).tiles)[0]
 
 
-FAST = Stages(lay_out, compress, attend_compressed, select, attend_selected, attend_window, mix, can_compile=False)
+FAST = Stages(
+    lay_out, compress, attend_compressed, select, attend_selected, attend_window, mix, FastCache, can_compile=False
+)
 
 
 def build_fast(tiles: Tiles) -> Stages:

@@ -46,6 +46,11 @@ class Gates(nn.Module):
         return None if gates_KH3 is None else gates_KH3 / gates_KH3.sum(-1, keepdim=True).clamp(min=1e-12)
 
 
+def mix_branches(gates_BTH3: Tensor, compressed_BTHD: Tensor, selected_BTHD: Tensor, window_BTHD: Tensor) -> Tensor:
+    by_compressed, by_selected, by_window = gates_BTH3.unsqueeze(-1).unbind(-2)
+    return by_compressed * compressed_BTHD + by_selected * selected_BTHD + by_window * window_BTHD
+
+
 def summarise(layers: Iterable[Gates]) -> dict[str, float]:
     """Entropy (1: all branches alike), share of each branch, share of collapsed heads, over all layers; empty before the first forward."""
     shares = [share for gates in layers if (share := gates.read_shares()) is not None]

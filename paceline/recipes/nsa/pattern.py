@@ -56,6 +56,11 @@ class Pattern:
         """Selection blocks of a document of this length, the last one cut short or not."""
         return -(-length // self.selection_block)
 
+    def num_selected(self, length: int) -> int:
+        """Tokens of the blocks that the last token of such a document selects: all of them are whole but its own."""
+        own, inside = divmod(length - 1, self.selection_block)
+        return (min(self.selected, own + 1) - 1) * self.selection_block + inside + 1
+
 
 @dataclass(frozen=True)
 class Frame:

@@ -16,7 +16,10 @@ from typing import NamedTuple, Protocol
 from torch import Tensor
 
 from paceline.recipes.nsa.compression import Compression
+from paceline.recipes.nsa.mark import Mark
+from paceline.recipes.nsa.moment import Moment
 from paceline.recipes.nsa.pattern import Frame, Pattern
+from paceline.recipes.nsa.rotary import Rotation, rotate
 
 
 class States(NamedTuple):
@@ -28,6 +31,19 @@ class States(NamedTuple):
     selected_values: Tensor
     window_keys: Tensor
     window_values: Tensor
+
+
+def turn_keys(states: States, rotation: Rotation) -> States:
+    """The keys of tokens by their positions; those to be compressed are turned as blocks, later."""
+    # No `_replace`: torch 2.11 cannot compile up to a tuple that was made so.
+    return States(
+        states.compressed_keys,
+        states.compressed_values,
+        rotate(states.selected_keys, rotation),
+        states.selected_values,
+        rotate(states.window_keys, rotation),
+        states.window_values,
+    )
 
 
 class Compress(Protocol):
@@ -88,6 +104,49 @@ class LayOut(Protocol):
         ...
 
 
+class Cache(Protocol):
+    """What decoding keeps of the tokens so far, for one layer. All rows have the same length."""
+
+    length: int
+    bytes_read: int
+    """keys and values, since it was empty"""
+
+    @property
+    def can_replay(self) -> bool:
+        """A step does the same on the device at every length, and may be recorded, until `make_room` says otherwise."""
+        ...
+
+    def append(self, states: States, compress_keys: Compression, compress_values: Compression) -> None:
+        """A prompt, its keys turned."""
+        ...
+
+    def make_room(self) -> bool:
+        """For one token more, before it; whether what was recorded is void."""
+        ...
+
+    def step(
+        self,
+        query_B1HD: Tensor,
+        states: States,
+        gates_B1H3: Tensor,
+        moment: Moment,
+        compress_keys: Compression,
+        compress_values: Compression,
+    ) -> Tensor:
+        """(B, 1, H, D): one more token per row, its query and keys not turned yet, and what it reads of the past and itself."""
+        ...
+
+    def advance(self) -> None:
+        """The token is in, whether its step was computed or replayed."""
+        ...
+
+
+class BuildCache(Protocol):
+    def __call__(self, pattern: Pattern, mark: Mark) -> Cache:
+        """An empty one."""
+        ...
+
+
 @dataclass(frozen=True)
 class Stages:
     """What computes each of them."""
@@ -99,6 +158,8 @@ class Stages:
     attend_selected: AttendSelected
     attend_window: AttendWindow
     mix: Mix
+    build_cache: BuildCache
+    """for decoding, which is a path of its own through the same branches"""
     can_compile: bool = True
     """torch.compile may look inside"""
 

@@ -8,15 +8,16 @@ Shapes: B rows, T tokens, Q queries of a chunk, S keys, N slots, H heads, G grou
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
+from paceline.recipes.nsa.cache import SparseCache
 from paceline.recipes.nsa.compression import compress
+from paceline.recipes.nsa.gates import mix_branches
+from paceline.recipes.nsa.look import grouped_scores, masked_look, soft_look
 from paceline.recipes.nsa.pattern import Frame, Pattern
 from paceline.recipes.nsa.selection import choose_blocks, score_blocks
 from paceline.recipes.nsa.stages import Stages
@@ -94,52 +95,10 @@ def lay_out(frame: Frame, pattern: Pattern) -> Frame:
 
 
 def mix(gates_BTH3: Tensor, compressed_BTHD: Tensor, selected_BTHD: Tensor, window_BTHD: Tensor) -> Tensor:
-    by_compressed, by_selected, by_window = gates_BTH3.unsqueeze(-1).unbind(-2)
-    return by_compressed * compressed_BTHD + by_selected * selected_BTHD + by_window * window_BTHD
+    return mix_branches(gates_BTH3, compressed_BTHD, selected_BTHD, window_BTHD)
 
 
-TORCH = Stages(lay_out, compress, attend_compressed, select, attend_selected, attend_window, mix)
-
-
-def grouped_scores(query_BQHD: Tensor, keys_BSGD: Tensor) -> Tensor:
-    """(B, G, R, Q, S) in fp32 at least."""
-    groups, width = keys_BSGD.shape[2:]
-    query_BGRQD = _by_group(query_BQHD, groups)
-    keys_BG1DS = _widened(keys_BSGD).permute(0, 2, 3, 1)[:, :, None]
-    with torch.autocast(query_BQHD.device.type, enabled=False):
-        scores: Tensor = query_BGRQD @ keys_BG1DS / math.sqrt(width)
-    return scores
-
-
-def soft_look(query_BQHD: Tensor, keys_BSGD: Tensor, values_BSGD: Tensor, sees_BGQS: Tensor) -> tuple[Tensor, Tensor]:
-    """(B, Q, H, D), and the logarithms of sums of exponentials (B, H, Q); zeros and -inf where a query sees nothing. G of `sees` may be 1."""
-    scores_BGRQS = grouped_scores(query_BQHD, keys_BSGD).masked_fill(~sees_BGQS[:, :, None], -math.inf)
-    highest = scores_BGRQS.detach().amax(-1, keepdim=True)
-    sees_nothing = highest == -math.inf
-    parts_BGRQS = (scores_BGRQS - highest.masked_fill(sees_nothing, 0.0)).exp()
-    total = parts_BGRQS.sum(-1, keepdim=True)
-    weights_BGRQS = parts_BGRQS / total.masked_fill(sees_nothing, 1.0)
-    values_BG1SD = _widened(values_BSGD).transpose(1, 2)[:, :, None]
-    with torch.autocast(query_BQHD.device.type, enabled=False):
-        mixed_BGRQD = weights_BGRQS @ values_BG1SD
-    logsum_BGRQ = (highest + total.detach().log())[..., 0]
-    return mixed_BGRQD.flatten(1, 2).transpose(1, 2).to(query_BQHD.dtype), logsum_BGRQ.flatten(1, 2)
-
-
-def masked_look(query_BQHD: Tensor, keys_BSGD: Tensor, values_BSGD: Tensor, sees_BGQS: Tensor) -> Tensor:
-    """(B, Q, H, D) by torch's SDPA, for queries that all see something; one mask for all heads of a group. G of `sees` may be 1."""
-    groups = keys_BSGD.shape[2]
-    query = _by_group(query_BQHD, groups).flatten(0, 1)
-    heads = query.shape[1]
-    keys, values = (
-        _widened(states).transpose(1, 2).flatten(0, 1)[:, None].expand(-1, heads, -1, -1)
-        for states in (keys_BSGD, values_BSGD)
-    )
-    mask = sees_BGQS.expand(-1, groups, -1, -1).flatten(0, 1)[:, None]
-    with torch.autocast(query.device.type, enabled=False):
-        mixed = F.scaled_dot_product_attention(query, keys, values, attn_mask=mask)
-    heads_first = mixed.reshape(len(query_BQHD), groups * heads, *mixed.shape[2:])
-    return heads_first.transpose(1, 2).to(query_BQHD.dtype)
+TORCH = Stages(lay_out, compress, attend_compressed, select, attend_selected, attend_window, mix, SparseCache)
 
 
 def split_queries(length: int, scores_per_query: int, most: int | None = None) -> list[slice]:
@@ -182,13 +141,3 @@ def _sees_past(frame: Frame, chunk: slice, keys: slice) -> Tensor:
     index_S = torch.arange(keys.start, keys.stop, device=device)
     index_Q1 = torch.arange(chunk.start, chunk.stop, device=device)[:, None]
     return (index_S >= frame.starts_BT[:, chunk, None]) & (index_S <= index_Q1)
-
-
-def _by_group(query_BQHD: Tensor, groups: int) -> Tensor:
-    """(B, G, R, Q, D) in fp32 at least."""
-    rows, queries, heads, width = query_BQHD.shape
-    return _widened(query_BQHD).reshape(rows, queries, groups, heads // groups, width).permute(0, 2, 3, 1, 4)
-
-
-def _widened(states: Tensor) -> Tensor:
-    return states if states.dtype == torch.float64 else states.float()

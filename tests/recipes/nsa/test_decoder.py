@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
 import torch
 
+from paceline.recipes.nsa import decoder as decoder_module
 from paceline.recipes.nsa.attention import Shape
 from paceline.recipes.nsa.cache import DenseCache, SparseCache
 from paceline.recipes.nsa.compression import Compression
 from paceline.recipes.nsa.decoder import Decoder
 from paceline.recipes.nsa.model import LanguageModel
+from paceline.recipes.nsa.moment import Moment
 from paceline.recipes.nsa.pattern import Pattern, one_document
 from paceline.recipes.nsa.stages import States
 from paceline.recipes.nsa.torch_path import TORCH
@@ -112,3 +115,83 @@ def test_what_is_read_is_counted_by_the_geometry() -> None:
     num_compressed = (603 - 8) // 4 + 1
     num_selected = 3 * 16 + (602 % 16 + 1)
     assert cache.bytes_read == 2 * 4 * width * (num_compressed + num_selected + 24)
+
+
+class Repeatable:
+    """A cache whose steps can be recorded: it keeps where each was, on the device, and moves when it is full."""
+
+    can_replay = True
+
+    def __init__(self) -> None:
+        self.length, self.bytes_read, self.capacity = 0, 0, 0
+        self.positions: list[int] = []
+
+    def append(self, states: States, *_: object) -> None:
+        self.length = states.selected_keys.shape[1]
+        self.capacity = self.length + 2
+
+    def make_room(self) -> bool:
+        is_full = self.length == self.capacity
+        self.capacity += 3 if is_full else 0
+        return is_full
+
+    def step(self, query_B1HD: torch.Tensor, states: object, gates: object, moment: Moment, *_: object) -> torch.Tensor:
+        self.positions.append(int(moment.position_1))
+        return torch.zeros_like(query_B1HD)
+
+    def advance(self) -> None:
+        self.length += 1
+
+
+class FakeRecorder:
+    """Runs again what it recorded, into the same memory, as a graph does."""
+
+    records = 0
+
+    def __init__(self, device: torch.device) -> None:
+        pass
+
+    def warm_up(self, compute: Callable[[], torch.Tensor]) -> None:
+        compute()
+
+    def record(self, compute: Callable[[], torch.Tensor]) -> tuple[Callable[[], None], torch.Tensor]:
+        type(self).records += 1
+        result = torch.zeros_like(compute())
+        return lambda: result.copy_(compute()), result
+
+
+def test_a_step_is_recorded_once_and_replayed_until_the_caches_move(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(decoder_module, "Recorder", FakeRecorder)
+    monkeypatch.setattr(FakeRecorder, "records", 0)
+    model = build(SMALL)
+    caches = [Repeatable(), Repeatable()]
+    recorded, launched = Decoder(model, caches), Decoder(model, [Repeatable(), Repeatable()], can_replay=False)
+    tokens = torch.randint(VOCABULARY, (2, 12), generator=torch.Generator().manual_seed(5))
+    for decoder in (recorded, launched):
+        decoder.prefill(tokens[:, :4])
+    kept, expected = [], []
+    for t in range(4, 12):
+        kept.append(recorded.step(tokens[:, t]))
+        expected.append(launched.step(tokens[:, t]))
+        assert recorded.is_replaying
+        assert not launched.is_replaying
+    assert all(torch.equal(a, b) for a, b in zip(kept, expected, strict=True)), "no replay overwrites what was given"
+    assert recorded.length == launched.length == 12
+    assert FakeRecorder.records == 3, "first at 4 tokens, with room for 6, then for 9 and 12"
+    replayed = [t for t in caches[1].positions if caches[1].positions.count(t) == 1]
+    assert replayed == [5, 7, 8, 10, 11]
+
+
+def test_what_cannot_be_recorded_is_told_once_and_launched(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(self: object, compute: object) -> None:
+        raise RuntimeError("not here\nand more")
+
+    monkeypatch.setattr(FakeRecorder, "record", refuse)
+    monkeypatch.setattr(decoder_module, "Recorder", FakeRecorder)
+    decoder = Decoder(build(SMALL), [Repeatable(), Repeatable()])
+    tokens = torch.zeros(2, 6, dtype=torch.int64)
+    decoder.prefill(tokens[:, :4])
+    with pytest.warns(UserWarning, match="without a CUDA graph, more slowly.*: not here$"):
+        decoder.step(tokens[:, 4])
+    decoder.step(tokens[:, 5])
+    assert decoder.length == 6

@@ -1,0 +1,286 @@
+# mypy: ignore-errors
+"""The GPU kernels of attention of one new token per row over the stores of decoding, in Triton.
+
+fast_decode.py launches them; it alone imports this file, and only where Triton is. mypy knows nothing of Triton's language.
+
+1. look: compressed blocks and the window, in parts; of compressed blocks also what selection blocks score by them.
+2. choose: the selection blocks, and attention over some of them; each program of a row and group chooses anew, which costs less than
+   a kernel more.
+3. join: what all parts of a branch found, the branches by their gates.
+
+How long the text is stands on the device: programs for what is not there yet end at once. All heads of a group are rows of one tile.
+Sums are in a fixed order: the same input gives the same bits.
+
+q_xRD and stores (x, keys, D), where x counts rows and groups: B · G; parts_xPRD, most_xPR and total_xPR (what a part found, its highest
+score in base 2, its sum; P: parts of the compressed branch, of the window and of the selected branch); highest_xRM (of each tile of
+compressed blocks), scores_axRJ (of selection blocks, against their tile's highest; a: see score_kernels.py).
+"""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+from paceline.recipes.nsa.tile_kernels import load_tile, store_tile
+
+_INFINITE = tl.constexpr(0x7F800000)
+"""the bits of an infinite score: above all others"""
+
+
+@triton.jit
+def count_slots(length, L: tl.constexpr, STRIDE: tl.constexpr):
+    """Compressed blocks that are whole."""
+    return tl.maximum(length - L + STRIDE, 0) // STRIDE
+
+
+@triton.jit
+def above(most):
+    """What exponents are taken against: 0 where nothing was seen, for -inf less -inf is not a number."""
+    return tl.where(most == float("-inf"), 0.0, most)
+
+
+@triton.jit
+def read_keys(
+    q, k_ptr, v_ptr, begin, end, most, total, out, scale, D: tl.constexpr, BN: tl.constexpr, PRECISION: tl.constexpr
+):
+    """The running softmax with the keys from `begin` up to `end`, at most BN; also their own exponentials, and their highest score."""
+    row = tl.arange(0, BN)
+    is_key = begin + row < end
+    offset = tl.cast(begin, tl.int64) * D
+    k = load_tile(k_ptr + offset, row, D, is_key, D)
+    v = load_tile(v_ptr + offset, row, D, is_key, D)
+    score = tl.dot(q, tl.trans(k), input_precision=PRECISION) * scale
+    score = tl.where(is_key[None, :], score, float("-inf"))
+    highest = tl.max(score, 1)
+    p = tl.exp2(score - above(highest)[:, None])
+    larger = tl.maximum(most, highest)
+    shrink, grow = tl.exp2(most - above(larger)), tl.exp2(highest - above(larger))
+    found = tl.dot(p.to(v.dtype), v, input_precision=PRECISION)
+    out = out * shrink[:, None] + found * grow[:, None]
+    return larger, total * shrink + tl.sum(p, 1) * grow, out, p, highest
+
+
+@triton.jit
+def store_part(
+    parts_ptr, most_ptr, total_ptr, of_part, out, most, total, R: tl.constexpr, RP: tl.constexpr, D: tl.constexpr
+):
+    row = tl.arange(0, RP)
+    store_tile(parts_ptr + of_part * R * D, row, D, row < R, out, D)
+    tl.store(most_ptr + of_part * R + row, most, mask=row < R)
+    tl.store(total_ptr + of_part * R + row, total, mask=row < R)
+
+
+@triton.jit
+def store_scores(
+    scores_ptr, highest_ptr, p, highest, start, x, tiles, J,
+    R: tl.constexpr, RP: tl.constexpr, PER_BLOCK: tl.constexpr, PER_SELECTION: tl.constexpr, REACH: tl.constexpr, BN: tl.constexpr,
+):  # fmt: skip
+    """What a tile of compressed blocks adds to the selection blocks that they begin in, and to those after these."""
+    row = tl.arange(0, RP)
+    tl.store(highest_ptr + x * R * tiles + row * tiles + start // BN, highest, mask=row < R)
+    p = tl.reshape(p, [RP, BN // PER_SELECTION, PER_SELECTION])
+    share = tl.arange(0, PER_SELECTION)
+    block = start // PER_SELECTION + tl.arange(0, BN // PER_SELECTION)
+    is_there = (row < R)[:, None] & (block < J)[None, :]
+    for a in tl.static_range(REACH):
+        strides = tl.minimum(share + PER_BLOCK, (a + 1) * PER_SELECTION) - tl.maximum(share, a * PER_SELECTION)
+        score = tl.sum(p * tl.maximum(strides, 0).to(tl.float32)[None, None, :], 2)
+        into = scores_ptr + (a * tl.num_programs(1) + x) * R * J
+        tl.store(into + (row[:, None] * J + block[None, :]), score, mask=is_there)
+
+
+@triton.jit(do_not_specialize=["slots", "per_part", "splits", "parts", "tiles", "J"])
+def nsa_decode_look_kernel(
+    q_ptr, few_keys_ptr, few_values_ptr, near_keys_ptr, near_values_ptr, position_ptr, parts_ptr, most_ptr, total_ptr, highest_ptr,
+    scores_ptr, slots, per_part, splits, parts, tiles, J, scale,
+    R: tl.constexpr, RP: tl.constexpr, D: tl.constexpr, L: tl.constexpr, STRIDE: tl.constexpr, W: tl.constexpr,
+    PER_SELECTION: tl.constexpr, REACH: tl.constexpr, BN: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    """One part of one row and group: some tiles of compressed blocks, or, after `splits` of those, a tile of the window."""
+    part, x = tl.program_id(0), tl.program_id(1).to(tl.int64)
+    length = tl.load(position_ptr).to(tl.int32) + 1
+    row = tl.arange(0, RP)
+    most = tl.full([RP], float("-inf"), tl.float32)
+    total = tl.zeros([RP], tl.float32)
+    out = tl.zeros([RP, D], tl.float32)
+    if part < splits:
+        begin = part * per_part
+        end = tl.minimum(begin + per_part, count_slots(length, L, STRIDE))
+        if begin < end:
+            q = load_tile(q_ptr + x * R * D, row, D, row < R, D)
+            k_ptr, v_ptr = few_keys_ptr + x * slots * D, few_values_ptr + x * slots * D
+            for start in range(begin, end, BN):
+                most, total, out, p, highest = read_keys(
+                    q, k_ptr, v_ptr, start, end, most, total, out, scale, D, BN, PRECISION
+                )
+                store_scores(
+                    scores_ptr,
+                    highest_ptr,
+                    p,
+                    highest,
+                    start,
+                    x,
+                    tiles,
+                    J,
+                    R,
+                    RP,
+                    L // STRIDE,
+                    PER_SELECTION,
+                    REACH,
+                    BN,
+                )
+            store_part(parts_ptr, most_ptr, total_ptr, x * parts + part, out, most, total, R, RP, D)
+    else:
+        begin = (part - splits) * BN
+        end = tl.minimum(length, W)
+        if begin < end:
+            q = load_tile(q_ptr + x * R * D, row, D, row < R, D)
+            most, total, out, _, _ = read_keys(
+                q, near_keys_ptr + x * W * D, near_values_ptr + x * W * D, begin, end, most, total, out, scale, D, BN, PRECISION
+            )  # fmt: skip
+            store_part(parts_ptr, most_ptr, total_ptr, x * parts + part, out, most, total, R, RP, D)
+
+
+@triton.jit
+def score_blocks(
+    most_ptr, total_ptr, highest_ptr, scores_ptr, x, seen, per_part, parts, tiles, J,
+    R: tl.constexpr, ROWS: tl.constexpr, SP: tl.constexpr, JP: tl.constexpr, REACH: tl.constexpr, PER_TILE: tl.constexpr,
+    BN: tl.constexpr,
+):  # fmt: skip
+    """(JP): of each selection block, by the probabilities that the heads of the group give to compressed blocks; ROWS heads at a time."""
+    j, s = tl.arange(0, JP), tl.arange(0, SP)
+    num_parts, num_tiles = (seen + per_part - 1) // per_part, (seen + BN - 1) // BN
+    # Within one row and group 32 bits are enough.
+    most_ptr += x * parts * R
+    total_ptr += x * parts * R
+    highest_ptr += x * R * tiles
+    scores_ptr += x * R * J
+    reach = tl.num_programs(1).to(tl.int64) * R * J
+    score = tl.zeros([JP], tl.float32)
+    for first in range(0, R, ROWS):
+        row = first + tl.arange(0, ROWS)
+        is_row = (row < R)[:, None]
+        of_part = s[None, :] * R + row[:, None]
+        is_part = is_row & (s < num_parts)[None, :]
+        most = tl.load(most_ptr + of_part, mask=is_part, other=float("-inf"))
+        total = tl.load(total_ptr + of_part, mask=is_part, other=0.0)
+        highest = tl.max(most, 1)
+        total = tl.sum(total * tl.exp2(most - above(highest)[:, None]), 1)
+        # Nothing is added by heads that are none, and where no block is seen.
+        logsum = tl.where(total > 0, highest + tl.log2(tl.where(total > 0, total, 1.0)), float("inf"))
+        for a in tl.static_range(REACH):
+            block = j - a
+            tile = block // PER_TILE
+            is_there = is_row & ((block >= 0) & (tile < num_tiles) & (block < J))[None, :]
+            against = tl.load(highest_ptr + (row[:, None] * tiles + tile[None, :]), mask=is_there, other=float("-inf"))
+            of_block = row[:, None] * J + block[None, :]
+            share = tl.load(scores_ptr + a * reach + of_block, mask=is_there, other=0.0)
+            score += tl.sum(share * tl.exp2(against - logsum[:, None]), 0)
+    return score
+
+
+@triton.jit
+def choose_blocks(score, own, N: tl.constexpr, INITIAL: tl.constexpr, LOCAL: tl.constexpr, JP: tl.constexpr):
+    """Which blocks are chosen, the place of each among them, and how many: those in force, then the highest; of equal ones the lower number.
+
+    Scores are not negative: their bits, read as whole numbers, have their order. The N-th highest is found two bits at a time.
+    """
+    j = tl.arange(0, JP)
+    # What is not a number must not be negative as a whole one: places would stay empty. Nor does it come before those in force.
+    bits = tl.minimum(score.to(tl.int32, bitcast=True) & 0x7FFFFFFF, _INFINITE - 1)
+    bits = tl.where((j < INITIAL) | (j > own - LOCAL), _INFINITE, bits)
+    bits = tl.where(j <= own, bits, -1)
+    wanted = tl.minimum(own + 1, N)
+    level = wanted * 0
+    for i in range(16):
+        unit = 1 << (30 - 2 * i)
+        # Three counts in one sum; above 2^30 there is no second bit to try.
+        counts = (bits >= level + unit).to(tl.int64)
+        counts += (bits >= tl.where(i == 0, _INFINITE + 1, level + 2 * unit)).to(tl.int64) << 20
+        counts += (bits >= tl.where(i == 0, _INFINITE + 1, level + 3 * unit)).to(tl.int64) << 40
+        counts = tl.sum(counts, 0)
+        step = ((counts & 0xFFFFF) >= wanted).to(tl.int32)
+        step += (((counts >> 20) & 0xFFFFF) >= wanted).to(tl.int32)
+        step += ((counts >> 40) >= wanted).to(tl.int32)
+        level += step * unit
+    is_above, is_equal = bits > level, bits == level
+    rest = wanted - tl.sum(is_above.to(tl.int32), 0)
+    is_chosen = is_above | (is_equal & (tl.cumsum(is_equal.to(tl.int32), 0) <= rest))
+    return is_chosen, tl.cumsum(is_chosen.to(tl.int32), 0) - 1, wanted
+
+
+@triton.jit(do_not_specialize=["room", "per_part", "before", "parts", "tiles", "J"])
+def nsa_decode_choose_kernel(
+    q_ptr, keys_ptr, values_ptr, position_ptr, parts_ptr, most_ptr, total_ptr, highest_ptr, scores_ptr, blocks_ptr,
+    room, per_part, before, parts, tiles, J, scale,
+    R: tl.constexpr, RP: tl.constexpr, D: tl.constexpr, L: tl.constexpr, STRIDE: tl.constexpr, SELECTION: tl.constexpr,
+    N: tl.constexpr, INITIAL: tl.constexpr, LOCAL: tl.constexpr, REACH: tl.constexpr, BN: tl.constexpr,
+    ROWS: tl.constexpr, SP: tl.constexpr, JP: tl.constexpr, TILE: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    """Chooses, then every so manyth tile of the chosen blocks; the part stands behind the `before` parts of the other branches."""
+    PER_SELECTION: tl.constexpr = SELECTION // STRIDE
+    TILES: tl.constexpr = SELECTION // TILE
+    part, x = tl.program_id(0), tl.program_id(1).to(tl.int64)
+    length = tl.load(position_ptr).to(tl.int32) + 1
+    own = (length - 1) // SELECTION
+    if part < tl.minimum(own + 1, N) * TILES:
+        score = score_blocks(
+            most_ptr, total_ptr, highest_ptr, scores_ptr, x, count_slots(length, L, STRIDE), per_part, parts, tiles, J,
+            R, ROWS, SP, JP, REACH, BN // PER_SELECTION, BN,
+        )  # fmt: skip
+        is_chosen, place, wanted = choose_blocks(score, own, N, INITIAL, LOCAL, JP)
+        j = tl.arange(0, JP)
+        if part == 0:
+            tl.store(blocks_ptr + x * N + place, j, mask=is_chosen)
+        row = tl.arange(0, RP)
+        q = load_tile(q_ptr + x * R * D, row, D, row < R, D)
+        k_ptr, v_ptr = keys_ptr + x * room * D, values_ptr + x * room * D
+        most = tl.full([RP], float("-inf"), tl.float32)
+        total = tl.zeros([RP], tl.float32)
+        out = tl.zeros([RP, D], tl.float32)
+        for i in range(part, wanted * TILES, tl.num_programs(0)):
+            number = tl.sum(tl.where(is_chosen & (place == i // TILES), j, 0), 0)
+            begin = number * SELECTION + i % TILES * TILE
+            most, total, out, _, _ = read_keys(
+                q, k_ptr, v_ptr, begin, length, most, total, out, scale, D, TILE, PRECISION
+            )
+        store_part(parts_ptr, most_ptr, total_ptr, x * parts + before + part, out, most, total, R, RP, D)
+
+
+@triton.jit
+def join_parts(
+    parts_ptr, most_ptr, total_ptr, of_part, count, r, R: tl.constexpr, D: tl.constexpr, PARTS: tl.constexpr
+):
+    """(D): what `count` parts found together; zeros where they are none."""
+    part = tl.arange(0, PARTS)
+    is_part = part < count
+    place = (of_part + part) * R + r
+    most = tl.load(most_ptr + place, mask=is_part, other=float("-inf"))
+    share = tl.exp2(most - above(tl.max(most, 0)))
+    total = tl.sum(share * tl.load(total_ptr + place, mask=is_part, other=0.0), 0)
+    found = load_tile(parts_ptr, place, D, is_part, D)
+    return tl.sum(found * share[:, None], 0) / tl.where(total > 0, total, 1.0)
+
+
+@triton.jit(do_not_specialize=["per_part", "splits", "chosen", "parts"])
+def nsa_decode_join_kernel(
+    parts_ptr, most_ptr, total_ptr, gates_ptr, position_ptr, mixed_ptr, per_part, splits, chosen, parts,
+    R: tl.constexpr, D: tl.constexpr, L: tl.constexpr, STRIDE: tl.constexpr, SELECTION: tl.constexpr, N: tl.constexpr, W: tl.constexpr,
+    BN: tl.constexpr, TILE: tl.constexpr, SP: tl.constexpr, WP: tl.constexpr, CP: tl.constexpr,
+):  # fmt: skip
+    """One head of one row. `splits` parts of the compressed branch, one for each BN tokens of the window, `chosen` of the selected branch."""
+    head = tl.program_id(0).to(tl.int64)
+    x, r = head // R, head % R
+    length = tl.load(position_ptr).to(tl.int32) + 1
+    gates_ptr += head * 3
+    num_parts = (count_slots(length, L, STRIDE) + per_part - 1) // per_part
+    mixed = join_parts(parts_ptr, most_ptr, total_ptr, x * parts, num_parts, r, R, D, SP)
+    mixed *= tl.load(gates_ptr).to(tl.float32)
+    before = splits + (W + BN - 1) // BN
+    num_parts = tl.minimum(tl.minimum((length - 1) // SELECTION + 1, N) * (SELECTION // TILE), chosen)
+    found = join_parts(parts_ptr, most_ptr, total_ptr, x * parts + before, num_parts, r, R, D, CP)
+    mixed += found * tl.load(gates_ptr + 1).to(tl.float32)
+    num_parts = (tl.minimum(length, W) + BN - 1) // BN
+    found = join_parts(parts_ptr, most_ptr, total_ptr, x * parts + splits, num_parts, r, R, D, WP)
+    mixed += found * tl.load(gates_ptr + 2).to(tl.float32)
+    tl.store(mixed_ptr + head * D + tl.arange(0, D), mixed.to(mixed_ptr.dtype.element_ty))
