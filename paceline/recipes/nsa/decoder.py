@@ -37,7 +37,6 @@ class Decoder:
         self._model = model
         self._caches = model.build_caches() if caches is None else caches
         self._can_replay = can_replay and all(cache.can_replay for cache in self._caches)
-        self._recorder: Recorder | None = None
         self._replay: Callable[[], None] | None = None
         self._tokens_B = self._position_1 = self._logits_BV = torch.empty(0)
 
@@ -99,12 +98,12 @@ class Decoder:
         return self._score(model.final_norm(hidden_B1W))
 
     def _record(self) -> None:
-        if self._recorder is None:
-            self._recorder = Recorder(self._tokens_B.device)
+        # A new one each time: with the last recording its memory has gone, and nothing can be recorded into that any more.
+        recorder = Recorder(self._tokens_B.device)
         for _ in range(_WARM_UPS):
-            self._recorder.warm_up(self._compute)
+            recorder.warm_up(self._compute)
         try:
-            self._replay, self._logits_BV = self._recorder.record(self._compute)
+            self._replay, self._logits_BV = recorder.record(self._compute)
         except RuntimeError as error:
             self._can_replay = False
             why = str(error).strip().splitlines()[0]

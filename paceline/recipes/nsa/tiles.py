@@ -37,6 +37,7 @@ _TILES: Mapping[tuple[str, int], Tile] = {
     ("range_forward", 64): {"BM": 64, "BN": 64, "num_warps": 4, "num_stages": 2},
     # So many registers that four programs fit: the compiler would take a few more for no gain.
     ("range_query_gradient", 64): {"BM": 64, "BN": 64, "num_warps": 4, "num_stages": 2, "maxnreg": 128},
+    ("selected_past_query_gradient", 64): {"BM": 64, "BN": 64, "num_warps": 4, "num_stages": 3},
     ("range_key_gradient", 64): {"BM": 64, "BN": 64, "num_warps": 4, "num_stages": 3},
     ("chosen_forward", 64): {"ROWS": 128, "num_warps": 4, "num_stages": 3},
     ("chosen_gradient", 64): {"ROWS": 64, "num_warps": 4, "num_stages": 3},
@@ -45,10 +46,10 @@ _TILES: Mapping[tuple[str, int], Tile] = {
     ("range_query_gradient", 128): {"BM": 64, "BN": 64, "num_warps": 4, "num_stages": 2},
     ("range_key_gradient", 128): {"BM": 64, "BN": 64, "num_warps": 4, "num_stages": 2},
     ("chosen_forward", 128): {"ROWS": 128, "num_warps": 4, "num_stages": 2},
-    ("chosen_gradient", 128): {"ROWS": 32, "KEYS_FIRST": 1, "num_warps": 4, "num_stages": 2},
+    ("chosen_gradient", 128): {"ROWS": 32, "KEYS_FIRST": 1, "num_warps": 4, "num_stages": 3},
     ("score", 128): {"BM": 64, "BN": 128, "num_warps": 4, "num_stages": 3},
 }
-"""the fastest of those tried on an H200 with selection blocks of 64, by kernel and width of a head"""
+"""the fastest of those tried on an H200 with selection blocks of 64, by kernel, or what launches it, and width of a head"""
 _OF_LARGE_BLOCKS: Tile = {"ROWS": 64, "num_warps": 8, "num_stages": 1}
 """of chosen blocks of more than 64 tokens: what fits, their keys and values being as large as they are"""
 _FP32_TILES: Mapping[str, Tile] = {
@@ -78,7 +79,7 @@ def built_in(kernel: str, width: int, dtype: torch.dtype, block: int = 64) -> Ti
         return _FP32_TILES[_family(launched)]
     if _family(launched) == "chosen" and block > 64:
         return _OF_LARGE_BLOCKS
-    return _TILES[launched, width]
+    return _TILES.get((kernel, width)) or _TILES[launched, width]
 
 
 def list_candidates(kernel: str, width: int, dtype: torch.dtype, block: int = 64) -> list[Tile]:
