@@ -1,0 +1,26 @@
+"""The GPU kernels on a CPU, in a process in which Triton interprets them."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+import torch
+
+TESTS = Path(__file__).with_name("interpreted_kernels.py")
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.skipif(find_spec("triton") is None, reason="the kernels are in Triton, which is not installed")
+@pytest.mark.skipif(torch.cuda.is_available(), reason="tests/gpu runs them for real")
+def test_kernels_by_the_interpreter() -> None:
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", str(TESTS)]
+    ran = subprocess.run(
+        command, env=os.environ | {"TRITON_INTERPRET": "1"}, capture_output=True, text=True, timeout=280, check=False
+    )
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert " passed" in ran.stdout
