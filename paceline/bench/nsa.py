@@ -1,9 +1,10 @@
 """How long each stage of native sparse attention takes here, from short rows to long ones, beside dense attention; one line of JSON.
 
-    python -m paceline.bench.nsa --length 2048 --length 65536 --repeats 5
+    python -m paceline.bench.nsa --length 2048 --length 65536 --repeats 5 [--decode]
 
 Stages and dense attention by themselves, and whole layers of both: projections, RoPE, gates and all. One document per row; bf16 on a GPU.
-Then one more token after a text of each length (nsa_decoding.py). Medians. A length whose rows do not fit into memory says so. From where on the sparse layer takes less than the dense one is the break-even.
+Where it is asked for, one more token after a text of each length (nsa_decoding.py). Medians. A length whose rows do not fit into memory says
+so. From where on the sparse layer takes less than the dense one is the break-even.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ LENGTHS = {"cuda": (2048, 4096, 8192, 16384, 32768, 65536, 131072), "cpu": (256,
 _DENSE = {"cuda": ("flash", "cudnn"), "cpu": ("flash",)}
 
 
-def measure(lengths: Sequence[int], heads: int, groups: int, width: int, repeats: int) -> dict[str, Any]:
+def measure(lengths: Sequence[int], heads: int, groups: int, width: int, repeats: int, decodes: bool) -> dict[str, Any]:
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     path = choose_path("auto", device.type, Model(heads=heads, groups=groups, head_width=width), "warn")
     asked = sorted(lengths or LENGTHS[device.type])
@@ -45,7 +46,7 @@ def measure(lengths: Sequence[int], heads: int, groups: int, width: int, repeats
     for row in rows:
         row["decoding"] = {
             str(texts): measure_decoding(row["length"], texts, shape, path.name, device, repeats)
-            for texts in ROWS[device.type]
+            for texts in (ROWS[device.type] if decodes else ())
         }
     return {
         "device": torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu",
@@ -169,8 +170,9 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--groups", type=int, default=2)
     parser.add_argument("--width", type=int, default=64)
     parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--decode", action="store_true")
     given = parser.parse_args(argv)
-    return answer(lambda: measure(given.length, given.heads, given.groups, given.width, given.repeats))
+    return answer(lambda: measure(given.length, given.heads, given.groups, given.width, given.repeats, given.decode))
 
 
 if __name__ == "__main__":

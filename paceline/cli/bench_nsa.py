@@ -58,6 +58,9 @@ def command(
             help="Find the fastest tiles of the kernels instead, for later trainings (8192 tokens if none given).",
         ),
     ] = False,
+    decode: Annotated[
+        bool, typer.Option("--decode", help="Time one more token of a text of each length as well, sparse and dense.")
+    ] = False,
     rows: Annotated[
         int | None, typer.Option("--rows", min=1, help="With --tune: rows at a time, a training's micro-batch (1).")
     ] = None,
@@ -67,7 +70,7 @@ def command(
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Time each stage of native sparse attention, forward and backward, beside dense attention, find the break-even, and time decoding.
+    """Time each stage of native sparse attention, forward and backward, beside dense attention, and find the break-even.
 
     Example: paceline bench nsa --length 8192 --length 65536
     """
@@ -81,6 +84,8 @@ def command(
         raise UsageError(f"heads {width} wide: RoPE turns coordinates in pairs", "--width", f"--width {width + 1}")
     if precision not in (None, "bf16", "fp16"):
         raise UsageError(f"--precision {precision} has no tiles to tune", "--precision", "--precision bf16, or fp16")
+    if tune and decode:
+        raise UsageError("--tune and --decode are two things", "paceline bench nsa", "one after the other")
     if not tune and (rows or precision):
         raise UsageError("--rows and --precision are for --tune", "paceline bench nsa", "add --tune")
     asked = [word for length in lengths or () for word in ("--length", str(length))]
@@ -92,13 +97,14 @@ def command(
         print_tuned(tuned, as_json)
         return
     with waiting("timing each stage"):
-        measured = ask_worker(["paceline.bench.nsa", *asked, *shape])
+        measured = ask_worker(["paceline.bench.nsa", *asked, *shape, *(["--decode"] if decode else [])])
     if as_json:
         print(json.dumps(measured))
         return
     print(f"{measured['device']}, torch {measured['torch']}; path {measured['path']}: {measured['reason']}")
     Console().print(build_table(measured))
-    Console().print(build_decoding_table(measured))
+    if decode:
+        Console().print(build_decoding_table(measured))
     for dense, length in measured["break_even"].items():
         told = f"from {length:,} tokens on (of those measured)" if length else "at none of these lengths"
         print(f"faster than {_TITLES[f'layer_{dense}']}: {told}")

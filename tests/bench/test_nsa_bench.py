@@ -30,7 +30,7 @@ def row(length: int, ours: float, dense: float) -> dict:
 
 
 def test_each_stage_is_timed() -> None:
-    measured = nsa.measure([70], heads=2, groups=1, width=16, repeats=1)
+    measured = nsa.measure([70], heads=2, groups=1, width=16, repeats=1, decodes=True)
     (found,) = measured["rows"]
     for stage in nsa.STAGES:
         assert found["times"][stage]["forward_ms"] > 0
@@ -63,7 +63,7 @@ def test_the_break_even(figures: list[tuple[int, float, float]], expected: int |
 
 
 def test_a_row_that_a_cpu_has_no_memory_for_says_so() -> None:
-    measured = nsa.measure([10**14], heads=2, groups=1, width=16, repeats=1)
+    measured = nsa.measure([10**14], heads=2, groups=1, width=16, repeats=1, decodes=False)
     assert "allocate" in measured["rows"][0]["refused"]
 
 
@@ -83,7 +83,7 @@ def test_the_command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixt
     }
     asked: list[list[str]] = []
     monkeypatch.setattr(asking, "ask_worker", lambda arguments: asked.append(arguments) or answer)
-    assert run_command(["bench", "nsa", "--length", "8", "--length", "16"]) == 0
+    assert run_command(["bench", "nsa", "--length", "8", "--length", "16", "--decode"]) == 0
     shown = capsys.readouterr().out
     assert "no memory" in shown
     decoding = [
@@ -94,6 +94,12 @@ def test_the_command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixt
     assert "1,234.5 flash" in decoding[2]
     assert "at none of these lengths" in shown
     assert asked[0][1:5] == ["--length", "8", "--length", "16"]
+    assert asked[0][-1] == "--decode"
+    assert run_command(["bench", "nsa", "--length", "8"]) == 0
+    assert "model, " not in capsys.readouterr().out
+    assert "--decode" not in asked[1]
+    assert run_command(["bench", "nsa", "--decode", "--tune"]) == 2
+    capsys.readouterr()
     run_command(["bench", "nsa", "--json"])
     assert json.loads(capsys.readouterr().out) == answer
     assert run_command(["bench", "nsa", "--heads", "5"]) == 2
