@@ -3,7 +3,8 @@
     python -m paceline.bench.nsa --length 2048 --length 65536 --repeats 5
 
 Stages and dense attention by themselves, and whole layers of both: projections, RoPE, gates and all. One document per row; bf16 on a GPU.
-Then one more token after a text of each length (nsa_decoding.py). Medians. A length whose rows do not fit into memory says so. From where on the sparse layer takes less than the dense one is the break-even.
+Then one more token after a text of each length (nsa_decoding.py). Medians. A length whose rows do not fit into memory says so. From where on
+the sparse layer takes less than the dense one is the break-even.
 """
 
 from __future__ import annotations
