@@ -15,7 +15,7 @@ from paceline.engine.build import _settle, build_trainer
 from paceline.engine.checkpoint.reading import read_state
 from paceline.engine.ranks import Ranks
 from paceline.engine.state import TrainState
-from paceline.errors import ConfigError
+from paceline.errors import CheckpointError, ConfigError
 from paceline.files import read_json, read_records, write_json
 from paceline.telemetry.checkpoints import read_checkpoint
 from paceline.workload import Choice, Setting
@@ -80,7 +80,7 @@ def test_older_checkpoints_have_settled_nothing(make_context) -> None:
     write_json(path, content)
     assert read_state(checkpoint).settled == {}
     write_json(path, content | {"settled": "this"})
-    with pytest.raises(Exception, match="settled is 'this'"):
+    with pytest.raises(CheckpointError, match="settled is 'this'"):
         read_state(checkpoint)
 
 

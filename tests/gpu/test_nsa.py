@@ -22,9 +22,9 @@ from paceline.engine.promise import check_promise
 from paceline.recipes.nsa import fast_path, head, reference, torch_path
 from paceline.recipes.nsa.attention import Shape, SparseAttention, reference_sizes
 from paceline.recipes.nsa.decoder import Decoder
+from paceline.recipes.nsa.launching import sum_products
 from paceline.recipes.nsa.model import LanguageModel
 from paceline.recipes.nsa.pattern import Frame, Pattern, one_document
-from paceline.recipes.nsa.range_attention import sum_products
 from paceline.recipes.nsa.selection import choose_blocks, score_blocks
 from paceline.recipes.nsa.stages import Stages
 from tests.recipes.nsa.attentions import build, frame_of, make_hidden, make_positions, relative_error

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import torch
 
+from paceline.recipes.nsa import past_attention
 from paceline.recipes.nsa.fast_path import FAST, build_fast
 from paceline.recipes.nsa.pattern import Pattern
 from paceline.recipes.nsa.stage_runs import build_runs, draw_inputs
@@ -34,7 +35,10 @@ def _backward_thread() -> None:
 
 
 @pytest.mark.parametrize("kernel", KERNELS)
-def test_whatever_the_tile_it_computes_the_same(kernel: str) -> None:
+def test_whatever_the_tile_it_computes_the_same(kernel: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    if kernel in ("selected_forward", "selected_gradient"):
+        # Or these rows, as short as they are, would be read by words, and no tile of these launched.
+        monkeypatch.setattr(past_attention, "MOST_BLOCKS", 0)
     case = Case(2, 700, 12, 2, 64, "bfloat16", SMALL)
     inputs = draw_inputs(case, FAST, DEVICE)
     tiles = case.candidates(kernel)

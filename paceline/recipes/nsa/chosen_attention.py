@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from paceline.recipes.nsa.chosen_work import Work, plan_work
-from paceline.recipes.nsa.range_attention import LOG2_E, precision_of, sum_products
+from paceline.recipes.nsa.launching import LOG2_E, precision_of, sum_products
 from paceline.recipes.nsa.tiles import BUILT_IN, Tiles
 
 _MOST_PARTS = 2**31

@@ -146,8 +146,8 @@ def nsa_chosen_gradient_kernel(
     H: tl.constexpr, G: tl.constexpr, D: tl.constexpr, N: tl.constexpr, L: tl.constexpr, ROWS: tl.constexpr, PRECISION: tl.constexpr,
     KEYS_FIRST: tl.constexpr = False,
 ):  # fmt: skip
-    """Parts of dq; keys or queries as rows of the scores, whichever is the faster; dk and dv of one block after another where all of its queries are one piece of work, and where not, a sum for
-    `nsa_chosen_join_keys_kernel`.
+    """Parts of dq; and dk and dv of one block after another where all of its queries are one piece of work, where not, a sum for
+    `nsa_chosen_join_keys_kernel`. KEYS_FIRST: keys are the rows of the scores, else queries, whichever is the faster.
     """
     R: tl.constexpr = H // G
     for piece in range(tl.program_id(0), tl.load(count_ptr).to(tl.int32), tl.num_programs(0)):

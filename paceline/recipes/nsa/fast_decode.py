@@ -19,9 +19,9 @@ import torch
 from torch import Tensor
 
 from paceline.recipes.nsa.compression import Compression
+from paceline.recipes.nsa.launching import LOG2_E, precision_of
 from paceline.recipes.nsa.moment import Moment
 from paceline.recipes.nsa.pattern import Pattern
-from paceline.recipes.nsa.range_attention import LOG2_E, precision_of
 from paceline.recipes.nsa.stages import States
 
 _ROWS = 16
@@ -110,7 +110,6 @@ def build_room(stores: Stores, heads: int, pattern: Pattern) -> Room:
     chosen = pattern.selected * (pattern.selection_block // _selected_tile(pattern, dtype))
     chosen = min(chosen, max(1, _BUSY // 2 // count))
     num_parts = splits + near + chosen
-    reach = _reach(pattern)
     num_selection = pattern.num_selection(stores.selected_keys.shape[2])
 
     def make(*sizes: int, kind: torch.dtype = torch.float32) -> Tensor:
@@ -127,7 +126,7 @@ def build_room(stores: Stores, heads: int, pattern: Pattern) -> Room:
         most=make(count, num_parts, of_group),
         total=make(count, num_parts, of_group),
         highest=make(count, of_group, tiles),
-        scores=make(reach, count, of_group, num_selection),
+        scores=make(pattern.reach, count, of_group, num_selection),
         blocks=torch.full((rows, groups, pattern.selected), -1, dtype=torch.int32, device=device),
         mixed=make(rows, heads, width, kind=dtype),
     )
@@ -188,14 +187,14 @@ def attend_token(stores: Stores, room: Room, gates_BH3: Tensor, moment: Moment, 
     nsa_decode_look_kernel[(room.splits + room.near, count)](
         room.turned, stores.compressed_keys, stores.compressed_values, stores.window_keys, stores.window_values, moment.position_1,
         *found, room.highest, room.scores, slots, room.per_part, room.splits, num_parts, tiles, num_selection, scale,
-        RP=_ROWS, W=pattern.window, PER_SELECTION=pattern.selection_block // pattern.stride, REACH=_reach(pattern),
+        RP=_ROWS, W=pattern.window, PER_SELECTION=pattern.selection_block // pattern.stride, REACH=pattern.reach,
         PRECISION=precision, num_warps=4, num_stages=2, **sizes,
     )  # fmt: skip
     nsa_decode_choose_kernel[(room.chosen, count)](
         room.turned, stores.selected_keys, stores.selected_values, moment.position_1, *found, room.highest, room.scores, room.blocks,
         capacity, room.per_part, room.splits + room.near, num_parts, tiles, num_selection, scale,
         RP=_ROWS, SELECTION=pattern.selection_block, N=pattern.selected, INITIAL=pattern.initial, LOCAL=pattern.local,
-        REACH=_reach(pattern), ROWS=rows_at_once, SP=splits_padded, JP=blocks_padded, TILE=selected_tile, PRECISION=precision,
+        REACH=pattern.reach, ROWS=rows_at_once, SP=splits_padded, JP=blocks_padded, TILE=selected_tile, PRECISION=precision,
         num_warps=8 if rows_at_once >= of_group else 16, num_stages=2, **sizes,
     )  # fmt: skip
     nsa_decode_join_kernel[(rows * heads,)](
@@ -204,11 +203,6 @@ def attend_token(stores: Stores, room: Room, gates_BH3: Tensor, moment: Moment, 
         SP=splits_padded, WP=_padded(room.near), CP=_padded(room.chosen), num_warps=4, **sizes,
     )  # fmt: skip
     return room.mixed
-
-
-def _reach(pattern: Pattern) -> int:
-    """Selection blocks that a compressed block may reach into."""
-    return 1 + -(-(pattern.block // pattern.stride - 1) // (pattern.selection_block // pattern.stride))
 
 
 def _tile(dtype: torch.dtype) -> int:

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from paceline.recipes.nsa.fast_frame import FastFrame, fast
+from paceline.recipes.nsa.launching import LOG2_E, describe, precision_of
 from paceline.recipes.nsa.pattern import Frame, Pattern
-from paceline.recipes.nsa.range_attention import LOG2_E, describe, precision_of
 
 _MOST_SCORES = 2**24
 """of a chunk: 64 MiB, twice"""
@@ -49,15 +49,14 @@ def _score(
     num_slots, groups = keys.shape[1:3]
     num_selection = pattern.num_selection(begin + count)
     per_block, per_selection = pattern.block // pattern.stride, pattern.selection_block // pattern.stride
-    reach = 1 + -(-(per_block - 1) // per_selection)
-    scores = query.new_empty((reach, rows, groups, count, num_selection), dtype=torch.float32)
+    scores = query.new_empty((pattern.reach, rows, groups, count, num_selection), dtype=torch.float32)
     tile = frame.tiles.find("select", width, query.dtype)
     tile = {**tile, "BN": max(tile["BN"], per_selection)}
     nsa_score_kernel[(-(-num_selection * per_selection // _SLOTS), -(-count // tile["BM"]), rows * groups)](
-        *describe((query, tile["BM"]), (keys, tile["BN"])), logsum, frame.compressed.low, frame.compressed.high, frame.position_BT, frame.after_BT, scores,
-        begin, length, num_slots, count, num_selection, LOG2_E / math.sqrt(width),
+        *describe((query, tile["BM"]), (keys, tile["BN"])), logsum, frame.compressed.low, frame.compressed.high,
+        frame.position_BT, frame.after_BT, scores, begin, length, num_slots, count, num_selection, LOG2_E / math.sqrt(width),
         H=heads, G=groups, D=width, SELECTION=pattern.selection_block, PER_BLOCK=per_block, PER_SELECTION=per_selection,
-        REACH=reach, SLOTS=_SLOTS, PRECISION=precision_of(query.dtype), **tile,
+        REACH=pattern.reach, SLOTS=_SLOTS, PRECISION=precision_of(query.dtype), **tile,
     )  # fmt: skip
     return scores
 

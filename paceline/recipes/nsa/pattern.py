@@ -56,6 +56,11 @@ class Pattern:
         """Selection blocks of a document of this length, the last one cut short or not."""
         return -(-length // self.selection_block)
 
+    @property
+    def reach(self) -> int:
+        """Selection blocks that one compressed block may lie in: the one that it begins in, and those after it."""
+        return 1 + -(-(self.block - self.stride) // self.selection_block)
+
     def num_selected(self, length: int) -> int:
         """Tokens of the blocks that the last token of such a document selects: all of them are whole but its own."""
         own, inside = divmod(length - 1, self.selection_block)

@@ -7,22 +7,19 @@ out, logsum = attend_range(q, k, v, stretch)    # q (B, T, H, D), k and v (B, S,
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch.autograd.function import once_differentiable
 
+from paceline.recipes.nsa.launching import LOG2_E, describe, precision_of
 from paceline.recipes.nsa.tiles import BUILT_IN, Tiles
 
-LOG2_E = math.log2(math.e)
 _ENOUGH_PROGRAMS = 512
 """tiles of keys that keep a GPU busy"""
 _MANY_PROGRAMS = 1024
 _MOST_SPANS = 8
-_PRODUCTS = 64
-"""rows of one program that sums products"""
 
 
 @dataclass(frozen=True)
@@ -145,35 +142,12 @@ def _grid(count: int, size: int, rows: int, words: Words | None) -> tuple[int, i
     return (rows, tiles) if words else (tiles, rows)
 
 
-def describe(*tiled: tuple[torch.Tensor, int]) -> Iterator[Any]:
-    """Each (B, T, H, D) as (B · T, H · D), and the tokens of a tile of one head: the GPU copies such tiles by itself."""
-    from triton.tools.tensor_descriptor import TensorDescriptor
-
-    for states, rows in tiled:
-        yield TensorDescriptor.from_tensor(states.flatten(2).flatten(0, 1), [rows, states.shape[3]])
-
-
-def sum_products(out: torch.Tensor, grad: torch.Tensor) -> torch.Tensor:
-    """Σ out · grad over the width, (B, T, H), in fp32: what softmax takes off every score's gradient."""
-    from paceline.recipes.nsa.tile_kernels import nsa_products_kernel
-
-    B, T, H, D = out.shape
-    total = out.new_empty((B, T, H), dtype=torch.float32)
-    nsa_products_kernel[(-(-T * H // _PRODUCTS), B)](out, grad, total, T, H=H, D=D, ROWS=_PRODUCTS)
-    return total
-
-
 def _share_out(programs: int, heads: int) -> tuple[int, int]:
     """Where there are too few tiles of keys, as of compressed ones, each head of a group gets its own program, and each of some spans of
     the queries: in how many shares the heads, and how many spans."""
     if programs >= _ENOUGH_PROGRAMS:
         return 1, 1
     return heads, min(_MOST_SPANS, -(-_MANY_PROGRAMS // (programs * heads)))
-
-
-def precision_of(dtype: torch.dtype) -> str:
-    """How the tensor cores multiply: fp32 as it is, not rounded to 10 bits."""
-    return "ieee" if dtype == torch.float32 else "tf32"
 
 
 def _tile(tiles: Tiles, kernel: str, q: torch.Tensor, words: Words | None) -> dict[str, Any]:

@@ -66,6 +66,8 @@ _GRIDS: Mapping[str, Mapping[str, tuple[int, ...]]] = {
     "score": {"BM": (64, 128), "BN": (64, 128), "num_warps": (4, 8), "num_stages": (2, 3)},
 }
 """what is tried besides, by the kernel's name or how it begins"""
+_DEFAULTS: Tile = {"KEYS_FIRST": 0}
+"""of kernels, where a tile does not say"""
 _LEAST_NUMBERS, _MOST_NUMBERS = 48, 192
 """fp32 numbers of sums and scores of one thread, which has 255 registers"""
 _MOST_SHARED = 227 * 2**10
@@ -83,13 +85,23 @@ def built_in(kernel: str, width: int, dtype: torch.dtype, block: int = 64) -> Ti
 
 
 def list_candidates(kernel: str, width: int, dtype: torch.dtype, block: int = 64) -> list[Tile]:
-    """The built-in one first; of the others those that by their size can be expected to fit. In fp32 no others."""
+    """The built-in one first; of the others those that by their size can be expected to fit, each launch once. In fp32 no others."""
     first = built_in(kernel, width, dtype, block)
     if dtype == torch.float32:
         return [first]
     grid = _GRIDS.get(KERNELS[kernel]) or _GRIDS[_family(KERNELS[kernel])]
-    others = [dict(zip(grid, values, strict=True)) for values in itertools.product(*grid.values())]
-    return [first, *(tile for tile in others if tile != first and _fits(KERNELS[kernel], tile, width, block))]
+    found = [first]
+    for values in itertools.product(*grid.values()):
+        tile = _cut(kernel, dict(zip(grid, values, strict=True)), block)
+        is_new = all({**_DEFAULTS, **tile} != {**_DEFAULTS, **_cut(kernel, each, block)} for each in found)
+        if is_new and _fits(KERNELS[kernel], tile, width, block):
+            found.append(tile)
+    return found
+
+
+def _cut(kernel: str, tile: Tile, block: int) -> Tile:
+    """As it is launched: where chosen blocks are read by tiles over the past, keys of one block at most at a time (range_attention.py)."""
+    return {**tile, "BN": min(tile["BN"], block)} if kernel.startswith("selected_past") else tile
 
 
 def _family(launched: str) -> str:

@@ -96,7 +96,7 @@ class NsaWorkload(Workload):
         rows, pattern = min(setting.micro_batch, len(self._data.train)), build_shape(config).pattern
         case = Case(rows, config.data.length, model.heads, model.groups, model.head_width, dtype, pattern)
         # The other ranks wait for it in a collective, and a supervisor for the first step.
-        limit_s = min(_MOST_TUNING_S, config.parallel.timeout_s / 2)
+        limit_s = min(_MOST_TUNING_S, config.parallel.timeout_s / 2, config.supervise.start_limit_s / 2)
         return {**before, "tiles": settle_tiles(model.tiles, case, setting.device, before.get("tiles"), limit_s)}
 
     def train_set(self) -> TokenSamples:

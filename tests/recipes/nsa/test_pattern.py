@@ -35,3 +35,10 @@ def test_slots_hold_exactly_the_blocks_that_lie_wholly_in_a_document(
         begin = int(frame.starts_BT[0, t])
         visible = [n for n, end in enumerate(expected) if end <= t and end - pattern.block + 1 >= begin]
         assert visible == list(range(int(frame.first_BT[0, t]), int(frame.seen_BT[0, t])))
+
+
+@pytest.mark.parametrize(("block", "stride", "selection"), [(32, 16, 64), (16, 16, 16), (32, 8, 32), (32, 4, 48)])
+def test_how_many_selection_blocks_a_compressed_one_may_lie_in(block: int, stride: int, selection: int) -> None:
+    begins = range(0, 20 * block, stride)
+    most = max((begin + block - 1) // selection - begin // selection + 1 for begin in begins)
+    assert Pattern(block, stride, selection).reach == most

@@ -145,6 +145,11 @@ def test_the_recipe_settles_them_where_kernels_compute_it(monkeypatch: pytest.Mo
     settled = recipe.settle(setting, {})
     case = settled["tiles"]["case"]
     assert (case["rows"], case["length"], case["dtype"]) == (4, 256, "bfloat16")
+    limits = []
+    monkeypatch.setattr(workload, "settle_tiles", lambda *given: limits.append(given[-1]))
+    for limit in ("parallel.timeout_s=1e6", "parallel.timeout_s=100", "supervise.start_limit_s=60"):
+        build("model.head_width=64", "model.heads=12", "model.groups=2", limit).settle(setting, {})
+    assert limits == [240, 50, 30], "half of what others wait before they call it a hang"
     setting = replace(setting, settled=settled)
     said = {choice.about: choice for choice in recipe.choices(setting)}
     assert said["model.tiles"].effective == "built-in"

@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from dataclasses import replace
+from types import ModuleType
 
+import pytest
+import torch
+
+from paceline.recipes.nsa import tuning
+from paceline.recipes.nsa.fast_frame import lay_out
+from paceline.recipes.nsa.stage_runs import draw_inputs
+from paceline.recipes.nsa.tile_store import Case
 from paceline.recipes.nsa.tiles import KERNELS
+from paceline.recipes.nsa.torch_path import TORCH
 from paceline.recipes.nsa.tuning import find_fastest, measure_all, share_out
 from tests.recipes.nsa.tuned import CASE
 
@@ -31,6 +41,30 @@ def test_the_fastest_wins_unless_the_built_in_one_is_as_good() -> None:
     assert find_fastest([(A, 1.0), (B, 0.99), (C, None)]) is A, "noise"
     assert find_fastest([(A, None), (B, 3.0), (C, 2.0)]) is C, "the built-in one does not fit here"
     assert find_fastest([(A, None), (B, None)]) is A
+
+
+def test_a_tile_that_cannot_be_compiled_is_none_and_other_errors_are_errors(monkeypatch: pytest.MonkeyPatch) -> None:
+    class TritonError(Exception):
+        pass
+
+    monkeypatch.setitem(sys.modules, "triton", ModuleType("triton"))
+    errors = ModuleType("triton.errors")
+    errors.TritonError = TritonError  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "triton.errors", errors)
+    case = Case(1, 64, 1, 1, 16, "float32")
+    inputs = draw_inputs(case, replace(TORCH, lay_out=lay_out), torch.device("cpu"))
+
+    def time_with(error: Exception) -> float | None:
+        def fail(call: object) -> float:
+            raise error
+
+        monkeypatch.setattr(tuning, "_time", fail)
+        return tuning.time_tile(inputs, "window_forward", A, repeats=0)
+
+    assert time_with(TritonError("out of resource: shared memory")) is None
+    assert time_with(RuntimeError("PassManager::run failed")) is None
+    with pytest.raises(RuntimeError, match="illegal memory access"):
+        time_with(RuntimeError("CUDA error: an illegal memory access was encountered"))
 
 
 def test_candidates_are_shared_out_so_that_none_is_compiled_twice() -> None:
