@@ -134,6 +134,9 @@ def test_the_command_tunes(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captu
         assert why in capsys.readouterr().err
 
 
-def test_there_is_nothing_to_tune_without_kernels() -> None:
-    with pytest.raises(UsageError, match="there are no tiles to tune: its kernels"):
+@pytest.mark.parametrize(("has_gpu", "do"), [(False, "run it on a GPU"), (True, "sizes that the kernels take")])
+def test_there_is_nothing_to_tune_without_kernels(has_gpu: bool, do: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torch.cuda.is_available", lambda: has_gpu)
+    with pytest.raises(UsageError, match="there are no tiles to tune: its kernels") as caught:
         nsa_tiles.measure([], 1, Model(head_width=32), "bf16", 1)
+    assert do in caught.value.render()
