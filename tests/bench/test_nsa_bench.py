@@ -102,6 +102,21 @@ def test_the_command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixt
     assert "--width 34" in capsys.readouterr().err
 
 
+def test_figures_are_whole_on_a_narrow_terminal(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = [row(length, 1234.56, 98765.43) for length in nsa.LENGTHS["cuda"]]
+    answer = {"device": "a GPU", "torch": "2", "path": "fast", "reason": "kernels", "break_even": {"flash": None}}
+    answer |= {"heads": 12, "groups": 2, "width": 64, "rows": rows}
+    monkeypatch.setattr(asking, "ask_worker", lambda arguments: answer)
+    monkeypatch.setenv("COLUMNS", "80")
+    assert run_command(["bench", "nsa"]) == 0
+    shown = capsys.readouterr().out
+    assert "…" not in shown
+    assert shown.count("98765.43") == 2 * len(rows)
+    assert shown.count("131,072") == 2
+
+
 def test_the_command_tunes(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     tuned = make_tuned(2)
