@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,7 @@ from paceline.config.changes import find_changes, list_changes, load_settings
 from paceline.config.fingerprint import DATA_DIGEST
 from paceline.config.nearest import nearest
 from paceline.engine.attention import Attention, choose_attention, find_calls
-from paceline.engine.checkpoint.reading import read_exported, read_model
+from paceline.engine.checkpoint.reading import read_exported, read_model, read_state
 from paceline.engine.checkpoint.tensors import load_weights
 from paceline.engine.precision import choose_precision
 from paceline.engine.ranks import Ranks
@@ -44,7 +44,7 @@ from paceline.telemetry.events import QuietLog
 from paceline.telemetry.exports import CONFIG, RECORD, read_export
 from paceline.telemetry.layout import RunLayout
 from paceline.telemetry.run_file import SDK_RECIPE, load_run_file
-from paceline.workload import Setting, Workload
+from paceline.workload import Setting, Settles, Workload
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ def load_model(path: str | Path, checkpoint: str | Path = "best", device: str | 
     found, weights, is_average, note = _read_weights(root, word)
     where = str(found.path)
     _check_identity(job, found.manifest.identity, where)
-    workload, model, attention = _build(job, weights, target, where)
+    workload, model, attention = _build(job, weights, target, where, found)
     return Trained(job, workload, model, found.step, where, note, is_average, found, root, attention)
 
 
@@ -106,26 +106,43 @@ def _load_job(config: Path) -> Job:
 
 
 def _build(
-    job: Job, weights: Mapping[str, torch.Tensor], device: torch.device, where: str
+    job: Job,
+    weights: Mapping[str, torch.Tensor],
+    device: torch.device,
+    where: str,
+    checkpoint: Checkpoint | None = None,
 ) -> tuple[Workload, torch.nn.Module, Attention]:
     workload = job.recipe.build(job.config)
-    attention = _choose_attention(job, workload, device)
+    ranks = Ranks(0, 1, device, "none", "one process")
+    precision, _ = choose_precision(job.config.precision.mode, ranks.lowest_capability())
+    attention = _choose_attention(job, workload, ranks, precision)
+    setting = Setting(device, attention.kernel, precision=precision)
+    if isinstance(workload, Settles) and checkpoint is not None:
+        setting = replace(setting, settled=workload.keep(setting, _read_settled(checkpoint)))
     with torch.random.fork_rng(devices=[]):  # the caller's random numbers stay as they were
-        model = workload.build_model(Setting(device, attention.kernel))
+        model = workload.build_model(setting)
     load_weights(model, weights, where)
     return workload, model.to(device).eval(), attention
 
 
-def _choose_attention(job: Job, workload: Workload, device: torch.device) -> Attention:
+def _read_settled(checkpoint: Checkpoint) -> Mapping[str, Any]:
+    try:
+        return read_state(checkpoint).settled
+    except CheckpointError:
+        # A run that is training may have removed it by now: its weights are here, and only last digits depend on the rest.
+        return {}
+
+
+def _choose_attention(job: Job, workload: Workload, ranks: Ranks, precision: str) -> Attention:
     """As the run would choose on this device; what cannot be served here has a fallback, whatever the run asked for."""
-    ranks = Ranks(0, 1, device, "none", "one process")
     section = job.config.attention.model_copy(update={"fallback": "warn"})
-    precision, _ = choose_precision(job.config.precision.mode, ranks.lowest_capability())
     was_deterministic = torch.are_deterministic_algorithms_enabled()
     try:
         # What is not deterministic was refused in the run, and is here.
         torch.use_deterministic_algorithms(was_deterministic or job.config.run.deterministic)
-        return choose_attention(section, find_calls(workload, job.config, device, 1), precision, ranks, QuietLog())
+        return choose_attention(
+            section, find_calls(workload, job.config, ranks.device, 1), precision, ranks, QuietLog()
+        )
     finally:
         torch.use_deterministic_algorithms(was_deterministic)
 

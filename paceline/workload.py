@@ -108,7 +108,7 @@ class Setting:
     micro_batch: int = 1
     """samples of a rank's largest micro-step"""
     settled: Mapping[str, Any] = field(default_factory=dict)
-    """what the workload itself settled for all ranks and every start of the run (`Settles`); empty outside a training"""
+    """what the workload itself settled for all ranks and every start of the run (`Settles`); outside a training what of it holds here"""
 
 
 @dataclass(frozen=True)
@@ -190,6 +190,13 @@ class Settles(Protocol):
 
         Asked of rank 0 alone, no collectives, and before random numbers are seeded. `before` is what the run went by so far, empty at its
         first start: it is to be kept to, unless the configuration asks for something else now, or it cannot be had here.
+        """
+        ...
+
+    def keep(self, setting: Setting, before: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The same for a model that was trained and is only used, such as evaluated: what of a checkpoint's holds here.
+
+        Nothing is measured or found anew for it.
         """
         ...
 

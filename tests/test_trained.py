@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from paceline import trained as module
+from paceline.engine.state import TrainState
 from paceline.errors import CheckpointError, DataError, UsageError
 from paceline.telemetry.checkpoints import MANIFEST, read_checkpoint, shard_name, step_name, write_manifest
 from paceline.telemetry.exports import building_export
@@ -223,3 +224,18 @@ def test_the_callers_random_numbers_stay_as_they_were(tmp_path: Path) -> None:
 def test_a_device_that_is_not_there(tmp_path: Path, device: str) -> None:
     with pytest.raises(UsageError, match="there is no"):
         load_model(tmp_path, device=device)
+
+
+def test_a_model_is_built_by_what_its_run_settled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    save_run(tmp_path / "run", best=3)
+    workload = type(load_model(tmp_path / "run").workload)
+    build, given = workload.build_model, []
+    monkeypatch.setattr(workload, "settle", lambda *given: pytest.fail("found anew"), raising=False)
+    monkeypatch.setattr(workload, "keep", lambda self, setting, before: {"kept": before}, raising=False)
+    monkeypatch.setattr(workload, "build_model", lambda self, setting: given.append(setting) or build(self, setting))
+    load_model(tmp_path / "run")
+    monkeypatch.setattr(module, "read_state", lambda checkpoint: TrainState(checkpoint.step, settled={"found": "this"}))
+    trained = load_model(tmp_path / "run")
+    load_model(export(trained, tmp_path / "exported"))
+    settled = [setting.settled for setting in given]
+    assert settled == [{"kept": {}}, {"kept": {"found": "this"}}, {}], "no whole state, a state, an export"

@@ -29,7 +29,8 @@ def measure(lengths: Sequence[int], rows: int, model: Model, precision: str, rep
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu", 0)
     refusal = fast_refusal(device.type, model)
     if refusal:
-        raise UsageError(f"there are no tiles to tune: {refusal}", "--tune", "leave --tune away, or run it on a GPU")
+        do = "give sizes that the kernels take" if device.type == "cuda" else "run it on a GPU"
+        raise UsageError(f"there are no tiles to tune: {refusal}", "--tune", f"leave --tune away, or {do}")
     dtype = str(DTYPES[precision]).removeprefix("torch.")
     cases = [Case(rows, length, model.heads, model.groups, model.head_width, dtype) for length in lengths or [LENGTH]]
     return {"cases": [report(tune(case, device, repeats=repeats)) for case in cases]}

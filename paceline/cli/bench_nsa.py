@@ -74,8 +74,6 @@ def command(
 
     Example: paceline bench nsa --length 8192 --length 65536
     """
-    from rich.console import Console
-
     from paceline.cli.asking import ask_worker, waiting
 
     if heads % groups:
@@ -102,16 +100,24 @@ def command(
         print(json.dumps(measured))
         return
     print(f"{measured['device']}, torch {measured['torch']}; path {measured['path']}: {measured['reason']}")
-    Console().print(build_table(measured))
+    _print_whole(build_table(measured))
     if decode:
-        Console().print(build_decoding_table(measured))
+        _print_whole(build_decoding_table(measured))
     for dense, length in measured["break_even"].items():
         told = f"from {length:,} tokens on (of those measured)" if length else "at none of these lengths"
         print(f"faster than {_TITLES[f'layer_{dense}']}: {told}")
 
 
-def print_tuned(tuned: dict[str, Any], as_json: bool) -> None:
+def _print_whole(table: Any) -> None:
+    """With every digit: seven lengths are wider than many terminals, and than what a pipe is taken for."""
     from rich.console import Console
+
+    for column in table.columns:
+        column.min_width = max(len(word) for cell in (column.header, *column.cells) for word in cell.split() or [""])
+    Console(soft_wrap=True).print(table)
+
+
+def print_tuned(tuned: dict[str, Any], as_json: bool) -> None:
     from rich.table import Table
 
     if as_json:
@@ -123,7 +129,7 @@ def print_tuned(tuned: dict[str, Any], as_json: bool) -> None:
             built_in, fastest = (_say_ms(row[name]) for name in ("built_in_ms", "fastest_ms"))
             table.add_row(row["kernel"], row["built_in"], built_in, row["fastest"], fastest)
         print(f"{case['place']}; ms of the forward or the backward that the kernel is part of")
-        Console().print(table)
+        _print_whole(table)
         measured, tried = (sum(row[name] for row in case["kernels"]) for name in ("measured", "tried"))
         print(f"{measured} of {tried} candidates could be launched")
         print(f"kept in {case['file']}" if case["file"] else f"not kept: {case['problem']}")
@@ -154,7 +160,7 @@ def build_decoding_table(measured: dict[str, Any]) -> Any:
         "texts",
         "what",
         *(f"{row['length']:,}" for row in rows),
-        title="one more token: µs of a layer's attention, of 12 layers",
+        title="one more token, µs: attention of one layer, model of 12",
     )
     for texts in rows[0]["decoding"]:
         for name, words in _DECODING_TITLES.items():

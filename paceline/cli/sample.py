@@ -10,6 +10,7 @@ import typer
 
 from paceline.cli.arguments import CheckpointWord, Debug, Json, RunDirectory
 from paceline.cli.asking import ask_worker, waiting
+from paceline.errors import UsageError
 from paceline.launch.weights import readable
 from paceline.telemetry.reader import read_run
 
@@ -26,6 +27,9 @@ def command(
     ] = None,
     seed: Annotated[int, typer.Option("--seed", min=0, max=2**63 - 1, help="Another seed, another text.")] = 0,
     checkpoint: CheckpointWord = "best",
+    device: Annotated[
+        str, typer.Option("--device", metavar="auto|cpu|cuda", help="Where it is decoded; auto: a GPU if there is one.")
+    ] = "auto",
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
@@ -33,7 +37,18 @@ def command(
 
     Example: paceline sample runs/nsa-1a2b3c4d --prompt "The river" --tokens 200
     """
-    arguments = ["--checkpoint", checkpoint, "--tokens", str(tokens), "--temperature", str(temperature)]
+    if device not in ("auto", "cpu", "cuda"):
+        raise UsageError(f"there is no device {device!r}", "--device", "auto, cpu or cuda")
+    arguments = [
+        "--checkpoint",
+        checkpoint,
+        "--device",
+        device,
+        "--tokens",
+        str(tokens),
+        "--temperature",
+        str(temperature),
+    ]
     arguments += ["--seed", str(seed), *(["--top", str(top)] if top is not None else []), f"--prompt={prompt}"]
     with readable(run):
         read_run(run)  # before torch is waited for

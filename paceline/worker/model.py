@@ -81,6 +81,7 @@ def _parse(argv: list[str]) -> argparse.Namespace:
     sample.add_argument("--temperature", type=float, default=0.8, help="0: always the likeliest token")
     sample.add_argument("--top", type=int, help="draw among so many of the likeliest tokens only")
     sample.add_argument("--seed", type=int, default=0, help="of what is drawn")
+    sample.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto", help="auto: a GPU if there is one")
     compiled = verbs.add_parser("compiled", help="compile it, compare outputs with the model as written, and measure")
     for each in (evaluate, export, recommend, sample, compiled):
         each.add_argument("run", type=Path, help="a run directory, or an export to be compiled")
@@ -101,7 +102,10 @@ def _answer(arguments: argparse.Namespace) -> dict[str, Any]:
         described = _describe(trained)
         return found | described | {"note": "; ".join(filter(None, (described["note"], found["note"])))}
     if arguments.verb == "sample":
-        trained = load_model(arguments.run, arguments.checkpoint)
+        first = "cuda" if torch.cuda.is_available() else "cpu"
+        trained = load_model(
+            arguments.run, arguments.checkpoint, first if arguments.device == "auto" else arguments.device
+        )
         found = sample(trained, arguments)
         described = _describe(trained)
         return found | described | {"note": "; ".join(filter(None, (described["note"], found["note"])))}

@@ -108,6 +108,21 @@ def test_the_command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixt
     assert "--width 34" in capsys.readouterr().err
 
 
+def test_figures_are_whole_on_a_narrow_terminal(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = [row(length, 1234.56, 98765.43) for length in nsa.LENGTHS["cuda"]]
+    answer = {"device": "a GPU", "torch": "2", "path": "fast", "reason": "kernels", "break_even": {"flash": None}}
+    answer |= {"heads": 12, "groups": 2, "width": 64, "rows": rows}
+    monkeypatch.setattr(asking, "ask_worker", lambda arguments: answer)
+    monkeypatch.setenv("COLUMNS", "80")
+    assert run_command(["bench", "nsa"]) == 0
+    shown = capsys.readouterr().out
+    assert "…" not in shown
+    assert shown.count("98765.43") == 2 * len(rows)
+    assert shown.count("131,072") == 2
+
+
 def test_the_command_tunes(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     tuned = make_tuned(2)
@@ -140,6 +155,9 @@ def test_the_command_tunes(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captu
         assert why in capsys.readouterr().err
 
 
-def test_there_is_nothing_to_tune_without_kernels() -> None:
-    with pytest.raises(UsageError, match="there are no tiles to tune: its kernels"):
+@pytest.mark.parametrize(("has_gpu", "do"), [(False, "run it on a GPU"), (True, "sizes that the kernels take")])
+def test_there_is_nothing_to_tune_without_kernels(has_gpu: bool, do: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torch.cuda.is_available", lambda: has_gpu)
+    with pytest.raises(UsageError, match="there are no tiles to tune: its kernels") as caught:
         nsa_tiles.measure([], 1, Model(head_width=32), "bf16", 1)
+    assert do in caught.value.render()

@@ -46,7 +46,8 @@ def test_the_worker_is_asked_and_the_text_stands_alone(
     layout: RunLayout, asked: list[list[str]], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run_command(["sample", str(layout.root), "--prompt", "-Été ", "--top", "4", "--seed", "2"]) == 0
-    words = ["--checkpoint", "best", "--tokens", "100", "--temperature", "0.8", "--seed", "2", "--top", "4"]
+    words = ["--checkpoint", "best", "--device", "auto", "--tokens", "100", "--temperature", "0.8", "--seed", "2"]
+    words += ["--top", "4"]
     assert asked == [["paceline.worker.model", "sample", str(layout.root), *words, "--prompt=-Été "]]
     shown = capsys.readouterr()
     assert shown.out == "Été and\nso �[2Jon\n", "nothing steers the terminal"
@@ -61,6 +62,16 @@ def test_json_for_a_script(layout: RunLayout, asked: list[list[str]], capsys: py
 def test_a_prompt_is_asked_for(layout: RunLayout, capsys: pytest.CaptureFixture[str]) -> None:
     assert run_command(["sample", str(layout.root)]) == 2
     assert "--prompt" in capsys.readouterr().err
+
+
+def test_a_device_that_is_none_is_refused(
+    layout: RunLayout, asked: list[list[str]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run_command(["sample", str(layout.root), "--prompt", "a", "--device", "gpu"]) == 2
+    assert "auto, cpu or cuda" in capsys.readouterr().err
+    assert not asked
+    assert run_command(["sample", str(layout.root), "--prompt", "a", "--device", "cpu"]) == 0
+    assert "cpu" in asked[0]
 
 
 def test_a_seed_that_no_generator_takes_is_refused(

@@ -40,6 +40,9 @@ class Finds(Regression):
     def settle(self, setting: Setting, before: Mapping[str, Any]) -> Mapping[str, Any]:
         return before or {"found": self.found, "precision": setting.precision, "rows": setting.micro_batch}
 
+    def keep(self, setting: Setting, before: Mapping[str, Any]) -> Mapping[str, Any]:
+        return before
+
     def choices(self, setting: Setting) -> list[Choice]:
         return [Choice("found", "auto", setting.settled["found"], "a test")]
 

@@ -44,6 +44,14 @@ def settle_tiles(word: str, case: Case, device: torch.device, before: Any, limit
     }
 
 
+def keep_tiles(case: Case, device: torch.device, before: Any) -> dict[str, Any]:
+    """What `settle_tiles` gave a run, for its trained model; empty where this GPU or this version cannot have it."""
+    try:
+        return _keep(before, before["word"], case, find_place(device))
+    except (ValueError, TypeError, KeyError):
+        return {}
+
+
 def _keep(before: Any, word: str, case: Case, place: Place) -> dict[str, Any]:
     """The same tiles; ValueError where something else is asked for, or they are not for this place."""
     if before["word"] != word:

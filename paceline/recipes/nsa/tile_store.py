@@ -24,6 +24,8 @@ from paceline.recipes.nsa.pattern import Pattern
 from paceline.recipes.nsa.tiles import KERNELS, Tile, list_candidates
 
 SCHEMA = 1
+_LONGEST = 80
+"""characters of what a file holds that are told"""
 
 
 @dataclass(frozen=True)
@@ -57,7 +59,13 @@ class Case:
 
     def __str__(self) -> str:
         heads = f"{self.heads} heads in {self.groups} groups, {self.head_width} wide"
-        return f"{self.rows} × {self.length:,} tokens, {heads}, {self.dtype}"
+        shape = f"{self.rows} × {self.length:,} tokens, {heads}, {self.dtype}"
+        # The usual pattern goes without saying; of another one nobody would see why what was tuned for the same sizes is not taken.
+        if self.pattern == Pattern():
+            return shape
+        sizes = self.pattern
+        blocks = f"blocks of {sizes.block} every {sizes.stride}, {sizes.selected} of {sizes.selection_block} selected"
+        return f"{shape}, {blocks}, window {sizes.window}"
 
 
 @dataclass(frozen=True)
@@ -140,7 +148,7 @@ def check_tiles(given: Any, case: Case) -> dict[str, Tile]:
     if not isinstance(given, dict):
         raise ValueError("it holds no tiles")
     for kernel in given.keys() - KERNELS.keys():
-        raise ValueError(f"there is no kernel {kernel!r} any more")
+        raise ValueError(f"there is no kernel {_shorten(repr(kernel))} any more")
     tiles = {}
     for kernel in case.kernels:
         if kernel not in given:
@@ -148,9 +156,14 @@ def check_tiles(given: Any, case: Case) -> dict[str, Tile]:
         # The candidate itself: what is equal to it may be 64.0.
         tile = next((each for each in case.candidates(kernel) if each == given[kernel]), None)
         if tile is None:
-            raise ValueError(f"{given[kernel]} is no tile that {kernel} may have")
+            raise ValueError(f"{_shorten(str(given[kernel]))} is no tile that {kernel} may have")
         tiles[kernel] = tile
     return tiles
+
+
+def _shorten(text: str) -> str:
+    """Whatever lies in a file: the reason stands in events and checkpoints."""
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
 
 
 def _name(case: Case, place: Place) -> str:

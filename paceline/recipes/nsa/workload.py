@@ -25,7 +25,7 @@ from paceline.recipes.nsa.pattern import Pattern
 from paceline.recipes.nsa.samples import TokenSamples, load_samples
 from paceline.recipes.nsa.sampling import write_text
 from paceline.recipes.nsa.stages import STAGES, Stages, name_stage
-from paceline.recipes.nsa.tile_choice import read_tiles, settle_tiles, tell_tiles
+from paceline.recipes.nsa.tile_choice import keep_tiles, read_tiles, settle_tiles, tell_tiles
 from paceline.recipes.nsa.tile_store import Case
 from paceline.workload import AttentionCall, Choice, Objective, Sampled, Setting, Workload
 
@@ -89,15 +89,27 @@ class NsaWorkload(Workload):
 
     def settle(self, setting: Setting, before: Mapping[str, Any]) -> Mapping[str, Any]:
         """The tiles of the kernels, where kernels compute it."""
-        config, model = self._config, self._config.model
-        if not self._is_sparse or find_path(model.sparse_path, setting.device.type, model).name != "fast":
+        config, case = self._config, self._find_case(setting)
+        if case is None:
             return before
-        dtype = str(DTYPES[setting.precision]).removeprefix("torch.")
-        rows, pattern = min(setting.micro_batch, len(self._data.train)), build_shape(config).pattern
-        case = Case(rows, config.data.length, model.heads, model.groups, model.head_width, dtype, pattern)
         # The other ranks wait for it in a collective, and a supervisor for the first step.
         limit_s = min(_MOST_TUNING_S, config.parallel.timeout_s / 2, config.supervise.start_limit_s / 2)
-        return {**before, "tiles": settle_tiles(model.tiles, case, setting.device, before.get("tiles"), limit_s)}
+        tiles = settle_tiles(config.model.tiles, case, setting.device, before.get("tiles"), limit_s)
+        return {**before, "tiles": tiles}
+
+    def keep(self, setting: Setting, before: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The tiles of the training: with them an evaluation gives the same digits."""
+        case = self._find_case(setting)
+        return {} if case is None else {"tiles": keep_tiles(case, setting.device, before.get("tiles"))}
+
+    def _find_case(self, setting: Setting) -> Case | None:
+        """What tiles are chosen for; None: no kernels compute it."""
+        config, model = self._config, self._config.model
+        if not self._is_sparse or find_path(model.sparse_path, setting.device.type, model).name != "fast":
+            return None
+        dtype = str(DTYPES[setting.precision]).removeprefix("torch.")
+        rows, pattern = min(setting.micro_batch, len(self._data.train)), build_shape(config).pattern
+        return Case(rows, config.data.length, model.heads, model.groups, model.head_width, dtype, pattern)
 
     def train_set(self) -> TokenSamples:
         return self._data.train

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from paceline.config.contradictions import Facts
@@ -93,6 +95,18 @@ def test_what_changes_nothing_is_named() -> None:
     assert idle("model.sparse=always", "attention.fallback=error", "attention.impl=flash") == set(), "it ends the run"
     for decided in ("model.sparse=never", "model.sparse_path=torch"):
         assert "attention.fallback" in idle(decided, "attention.fallback=error")
+
+
+def test_trainings_that_the_page_tunes_have_tiles() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "nsa.md").read_text(encoding="utf-8")
+    commands = [
+        line.split() for line in page.splitlines() if line.startswith("paceline train") and "model.tiles=" in line
+    ]
+    assert commands
+    for _, _, config, *overrides in commands:
+        # Its data is not here: what is drawn has the same shape.
+        job = load_job(config, [*overrides, "data.source=synthetic"], environ={})
+        assert "model.tiles" not in dict(job.idle({"model.tiles"})), f"{config}: attention is dense"
 
 
 def test_the_path_on_a_cpu() -> None:

@@ -157,3 +157,18 @@ def test_the_recipe_settles_them_where_kernels_compute_it(monkeypatch: pytest.Mo
     monkeypatch.setattr(workload, "build_stages", lambda path, tiles: given.append((path, tiles.chosen)))
     recipe.build_model(setting)
     assert given == [("fast", settled["tiles"]["tiles"])]
+
+
+def test_a_trained_model_has_the_tiles_of_its_run_where_the_gpu_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    recipe = build("model.head_width=64", "model.heads=12", "model.groups=2", "data.length=256", "model.tiles=built-in")
+    monkeypatch.setattr("paceline.recipes.nsa.paths.find_spec", lambda name: object())
+    monkeypatch.setattr(tuning, "tune", None)
+    setting = Setting(DEVICE, "own", precision="bf16", micro_batch=4)
+    settled = recipe.settle(setting, {})
+    settled["tiles"]["word"] = "tune"  # of an earlier attempt than the run's last
+    used = replace(setting, micro_batch=1)
+    assert recipe.keep(used, settled)["tiles"]["tiles"] == settled["tiles"]["tiles"]
+    for other in (settled["tiles"] | {"gpu": "another GPU"}, settled["tiles"] | {"tiles": {}}, None, "none"):
+        assert recipe.keep(used, {"tiles": other}) == {"tiles": {}}
+    assert recipe.keep(used, {}) == {"tiles": {}}
+    assert recipe.keep(Setting(torch.device("cpu"), "own"), settled) == {}

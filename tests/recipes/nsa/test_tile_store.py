@@ -34,6 +34,7 @@ def test_what_was_tuned_is_found_again_and_nothing_else(cache: Path) -> None:
     others = [replace(CASE, rows=1), replace(CASE, dtype="float16"), replace(CASE, pattern=Pattern(window=256))]
     for case in others:
         assert load_tuned(case, PLACE) == (None, f"nothing was tuned for {PLACE}: {case}")
+    assert "window 256" in str(others[-1]), "of the same sizes, and told apart"
     assert load_tuned(CASE, replace(PLACE, triton="3.7.0"))[0] is None
     save_tuned(make_tuned(2))
     assert load_tuned(CASE, PLACE)[0] == make_tuned(2).tiles, "the newest counts"
@@ -76,6 +77,8 @@ def test_bytes_that_are_no_text_and_a_folder_in_its_place_are_passed_over() -> N
         (lambda tiles: {k: v for k, v in tiles.items() if k != "select"}, "it holds no tile of select"),
         (lambda tiles: tiles | {"select": {"BM": 7}}, "{'BM': 7} is no tile that select may have"),
         (lambda tiles: tiles | {"select": "fast"}, "fast is no tile that select may have"),
+        (lambda tiles: tiles | {"select": "x" * 10**6}, f"{'x' * 79}… is no tile that select may have"),
+        (lambda tiles: tiles | {"x" * 10**6: {}}, f"there is no kernel '{'x' * 78}… any more"),
     ],
 )
 def test_tiles_that_kernels_cannot_have_are_passed_over(change, why: str) -> None:
