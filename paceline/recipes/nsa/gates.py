@@ -32,7 +32,9 @@ class Gates(nn.Module):
 
     def forward(self, hidden_BTW: Tensor) -> Tensor:
         logits = self.project(hidden_BTW).unflatten(-1, (self._heads, len(BRANCHES)))
-        gates_BTH3: Tensor = logits.sigmoid() if self._kind == "sigmoid" else logits.softmax(-1).to(logits.dtype)
+        # Their gradients nearly cancel out over a row: nothing is left of a bias of three numbers if each step on the way rounds.
+        wide = logits.to(torch.promote_types(logits.dtype, torch.float32))
+        gates_BTH3: Tensor = wide.sigmoid() if self._kind == "sigmoid" else wide.softmax(-1)
         if self.training:
             tokens = gates_BTH3.detach().flatten(0, 1)
             # As many as there is room for, always: of fewer, what was there before would be read with them.
@@ -47,8 +49,10 @@ class Gates(nn.Module):
 
 
 def mix_branches(gates_BTH3: Tensor, compressed_BTHD: Tensor, selected_BTHD: Tensor, window_BTHD: Tensor) -> Tensor:
+    """In the type of the branches; summed in that of the gates, where it is the wider one."""
     by_compressed, by_selected, by_window = gates_BTH3.unsqueeze(-1).unbind(-2)
-    return by_compressed * compressed_BTHD + by_selected * selected_BTHD + by_window * window_BTHD
+    mixed_BTHD = by_compressed * compressed_BTHD + by_selected * selected_BTHD + by_window * window_BTHD
+    return mixed_BTHD.to(compressed_BTHD.dtype)
 
 
 def summarise(layers: Iterable[Gates]) -> dict[str, float]:

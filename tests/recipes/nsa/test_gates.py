@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from paceline.recipes.nsa.gates import Gates, summarise
+from paceline.recipes.nsa.gates import Gates, mix_branches, summarise
 
 
 def gates_with(bias: list[float], kind: str = "sigmoid") -> Gates:
@@ -22,6 +22,18 @@ def test_sigmoid_opens_each_by_itself_and_softmax_shares_out() -> None:
     torch.testing.assert_close(each, torch.tensor([0.5, 1.0, 0.0]).expand(2, 5, 2, 3))
     shared = gates_with([0, 50, -50] * 2, "softmax")(hidden)
     torch.testing.assert_close(shared, torch.tensor([0.0, 1.0, 0.0]).expand(2, 5, 2, 3))
+
+
+@pytest.mark.parametrize("kind", ["sigmoid", "softmax"])
+def test_gates_stay_wide_where_products_are_narrow(kind: str) -> None:
+    with torch.autocast("cpu", torch.bfloat16):
+        gates = gates_with([0.3, -0.2, 0.1] * 2, kind)(torch.randn(2, 5, 8))
+    assert gates.dtype == torch.float32
+    branches = [torch.randn(2, 5, 2, 4, dtype=torch.bfloat16) for _ in range(3)]
+    mixed = mix_branches(gates, *branches)
+    assert mixed.dtype == torch.bfloat16
+    exact = sum(gates.double()[..., i, None] * branch.double() for i, branch in enumerate(branches))
+    torch.testing.assert_close(mixed.double(), exact, rtol=2**-8, atol=1e-3)
 
 
 def test_what_is_said() -> None:
