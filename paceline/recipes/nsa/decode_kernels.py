@@ -114,21 +114,8 @@ def nsa_decode_look_kernel(
                     q, k_ptr, v_ptr, start, end, most, total, out, scale, D, BN, PRECISION
                 )
                 store_scores(
-                    scores_ptr,
-                    highest_ptr,
-                    p,
-                    highest,
-                    start,
-                    x,
-                    tiles,
-                    J,
-                    R,
-                    RP,
-                    L // STRIDE,
-                    PER_SELECTION,
-                    REACH,
-                    BN,
-                )
+                    scores_ptr, highest_ptr, p, highest, start, x, tiles, J, R, RP, L // STRIDE, PER_SELECTION, REACH, BN
+                )  # fmt: skip
             store_part(parts_ptr, most_ptr, total_ptr, x * parts + part, out, most, total, R, RP, D)
     else:
         begin = (part - splits) * BN
