@@ -65,7 +65,9 @@ def draw_inputs(case: Case, stages: Stages, device: torch.device) -> Inputs:
     with torch.no_grad():
         logsum = stages.attend_compressed(query, *compressed, frame)[1]
         blocks = stages.select(query, compressed[0], logsum, frame, pattern)
-    gates, branches = draw(case.heads, 3), (draw(case.heads), draw(case.heads), draw(case.heads))
+    # As gates.py gives them.
+    gates = draw(case.heads, 3).detach().to(torch.promote_types(case.torch_dtype, torch.float32)).requires_grad_()
+    branches = draw(case.heads), draw(case.heads), draw(case.heads)
     return Inputs(
         case, frame, compression, query, raw, compressed, selected, window, gates, branches, logsum, blocks
     )  # fmt: skip

@@ -1,10 +1,11 @@
 """Which tiles a run's kernels have, and why: what it began with, what was tuned for this GPU and shape, or the built-in ones.
 
     settled = settle_tiles("auto", case, device, before={}, limit_s=240)
-    settled["tiles"]["window_forward"]            -> {"BM": 64, "BN": 64, "num_warps": 4, "num_stages": 3}
+    settled["tiles"]["window_forward"]            -> {"BM": 64, "BN": 64, "num_warps": 4, "num_stages": 2}
     read_tiles(settled)                           -> Tiles(…)
 
-The numbers are kept with the run, the built-in ones too: neither a cache nor another version's tables change how it goes on.
+The numbers are kept with the run, the built-in ones too: neither a cache nor another version's tables change how it goes on, unless kernels
+cannot have a tile any more, which the choice says then.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The tiles of the GPU kernels: how much one program takes at a time, with how many warps, and how many loads ahead; and which may be tried.
 
-    BUILT_IN.find("window_forward", 64, torch.bfloat16)         -> {"BM": 64, "BN": 64, "num_warps": 4, "num_stages": 3}
+    BUILT_IN.find("window_forward", 64, torch.bfloat16)         -> {"BM": 64, "BN": 64, "num_warps": 4, "num_stages": 2}
     list_candidates("window_forward", 64, torch.bfloat16)       -> that one, and others that fit into an SM
 
 Another tile adds in another order. So what a run began with is kept in its checkpoints (tile_choice.py).
