@@ -17,6 +17,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from paceline.recipes.nsa.chosen_work import Work, plan_work
+from paceline.recipes.nsa.gather_attention import can_gather, differentiate_blocks, read_blocks
 from paceline.recipes.nsa.launching import LOG2_E, precision_of, sum_products
 from paceline.recipes.nsa.tiles import BUILT_IN, Tiles
 
@@ -24,6 +25,8 @@ _MOST_PARTS = 2**31
 """bytes that are kept of what queries found, unless one row and group has more"""
 _JOINED = 32
 """heads of queries whose parts one program puts together"""
+_JOINED_KEYS = 8
+"""of a block, whose gradients one program adds up: of the first block of a long row there are many to add"""
 
 
 def attend_chosen(
@@ -54,10 +57,13 @@ class _Chosen(torch.autograd.Function):
             # Places in the parts of a group, and in the queries of a row.
             work = plan_work(some, block, max(T * some.shape[2] * (H // k.shape[2]), T * H) * D)
             parts, parts_lse = _new_parts(q, k, some), _new_parts(q, k, some, of_one=True)
-            nsa_chosen_forward_kernel[(work.programs,)](
-                q, k, v, work.entry, work.pieces, work.upto[-1:], parts, parts_lse, x0, T, work.pieces.shape[1],
-                LOG2_E / math.sqrt(D), L=block, **_tile(tiles, "selected_forward", q, block), **sizes,
-            )  # fmt: skip
+            if can_gather(q, k, block):
+                read_blocks(q, k, v, work, parts, parts_lse, x0, block)
+            else:
+                nsa_chosen_forward_kernel[(work.programs,)](
+                    q, k, v, work.entry, work.pieces, work.upto[-1:], parts, parts_lse, x0, T, work.pieces.shape[1],
+                    LOG2_E / math.sqrt(D), L=block, **_tile(tiles, "selected_forward", q, block), **sizes,
+                )  # fmt: skip
             nsa_chosen_join_kernel[_grid_of_queries(q, k, some)](
                 parts, parts_lse, some, out, lse, x0, T, ROWS=_JOINED, num_warps=_JOINED * D // 512, **sizes
             )
@@ -90,12 +96,15 @@ class _Chosen(torch.autograd.Function):
             room, count = work.pieces.shape[1], work.upto[-1:]
             parts = _new_parts(q, k, some)
             sums = q.new_empty((work.sums_room, 2, ctx.block, D), dtype=torch.float32)
-            nsa_chosen_gradient_kernel[(work.programs,)](
-                q, k, v, owner, work.entry, work.pieces, count, lse, delta, grad, parts, dk, dv, sums, x0, T, room,
-                factor * LOG2_E, factor, L=ctx.block, **_tile(ctx.tiles, "selected_gradient", q, ctx.block), **sizes,
-            )  # fmt: skip
-            nsa_chosen_join_keys_kernel[(work.programs,)](
-                owner, work.pieces, count, sums, dk, dv, x0, T, room, G=sizes["G"], D=D, L=ctx.block
+            if can_gather(q, k, ctx.block):
+                differentiate_blocks(q, k, v, grad, owner, work, lse, delta, parts, dk, dv, sums, x0, ctx.block)
+            else:
+                nsa_chosen_gradient_kernel[(work.programs,)](
+                    q, k, v, owner, work.entry, work.pieces, count, lse, delta, grad, parts, dk, dv, sums, x0, T, room,
+                    factor * LOG2_E, factor, L=ctx.block, **_tile(ctx.tiles, "selected_gradient", q, ctx.block), **sizes,
+                )  # fmt: skip
+            nsa_chosen_join_keys_kernel[(work.programs, -(-ctx.block // _JOINED_KEYS))](
+                owner, work.pieces, count, sums, dk, dv, x0, T, room, G=sizes["G"], D=D, L=ctx.block, SIZE=_JOINED_KEYS
             )
             nsa_chosen_sum_kernel[_grid_of_queries(q, k, some)](
                 parts, some, dq, x0, T, factor, ROWS=_JOINED, num_warps=_JOINED * D // 512, **sizes

@@ -100,6 +100,13 @@ def open_sum(chosen_ptr, x0, T, H: tl.constexpr, G: tl.constexpr, N: tl.constexp
     return t < T, (b * T + t) * H + g * R + head, (x * T + t) * N * R + head, chosen_ptr + (x * T + t) * N
 
 
+@triton.jit
+def load_part_lse(parts_lse_ptr, chosen_ptr, part, i, is_there, R: tl.constexpr):
+    """Of the i-th blocks of some queries; -inf where there is none, or no query."""
+    is_part = is_there & (tl.load(chosen_ptr + i, mask=is_there, other=-1) >= 0)
+    return tl.load(parts_lse_ptr + part + i * R, mask=is_part, other=float("-inf"))
+
+
 @triton.jit(do_not_specialize=["x0", "T"])
 def nsa_chosen_join_kernel(
     parts_ptr, parts_lse_ptr, chosen_ptr, out_ptr, lse_ptr, x0, T,
@@ -111,17 +118,20 @@ def nsa_chosen_join_kernel(
     # A query chooses its own block at least: so `most` becomes a number, but for rows that are not queries.
     most = tl.where(is_there, float("-inf"), 0.0)
     total = tl.zeros([ROWS], tl.float32)
+    for i in range(N):
+        lse = load_part_lse(parts_lse_ptr, chosen_ptr, part, i, is_there, R)
+        larger = tl.maximum(most, lse)
+        total = total * tl.exp2(most - larger) + tl.exp2(lse - larger)
+        most = larger
+    lse_of_all = most + tl.log2(total)
+    # The weights are known by now: so no part has to wait for the one before it, and many are read at once.
     out = tl.zeros([ROWS, D], tl.float32)
     for i in range(N):
-        is_part = is_there & (tl.load(chosen_ptr + i, mask=is_there, other=-1) >= 0)
-        lse = tl.load(parts_lse_ptr + part + i * R, mask=is_part, other=float("-inf"))
-        larger = tl.maximum(most, lse)
-        shrink, weight = tl.exp2(most - larger), tl.exp2(lse - larger)
-        total = total * shrink + weight
-        out = out * shrink[:, None] + weight[:, None] * load_tile(parts_ptr, part + i * R, D, is_part, D)
-        most = larger
-    store_tile(out_ptr, rows, D, is_there, out / total[:, None], D)
-    tl.store(lse_ptr + rows, most + tl.log2(total), mask=is_there)
+        lse = load_part_lse(parts_lse_ptr, chosen_ptr, part, i, is_there, R)
+        weight = tl.exp2(lse - lse_of_all)
+        out += weight[:, None] * load_tile(parts_ptr, part + i * R, D, weight > 0, D)
+    store_tile(out_ptr, rows, D, is_there, out, D)
+    tl.store(lse_ptr + rows, lse_of_all, mask=is_there)
 
 
 @triton.jit(do_not_specialize=["x0", "T"])
@@ -181,7 +191,7 @@ def nsa_chosen_gradient_kernel(
             store_tile(parts_ptr + of_work * R * D, part, D, is_there, dq, D)
         sums = tl.load(pieces_ptr + 4 * room + piece)
         if sums < 0:
-            store_block(dk_ptr + offset, dv_ptr + offset, owner_ptr + b * T, first, dk * factor, dv, T, G, D, L)
+            store_block(dk_ptr + offset, dv_ptr + offset, owner_ptr + b * T, first, of_block, dk * factor, dv, T, G, D)
         else:
             into = sums_ptr + sums.to(tl.int64) * 2 * L * D
             store_tile(into, of_block, D, of_block < L, dk * factor, D)
@@ -189,30 +199,29 @@ def nsa_chosen_gradient_kernel(
 
 
 @triton.jit
-def store_block(dk_ptr, dv_ptr, owner_ptr, first, dk, dv, T, G: tl.constexpr, D: tl.constexpr, L: tl.constexpr):
-    """A block at the end of its document is shorter: the keys after it belong to the next one, which another program writes."""
-    of_block = tl.arange(0, L)
-    s = first + of_block
+def store_block(dk_ptr, dv_ptr, owner_ptr, first, rows, dk, dv, T, G: tl.constexpr, D: tl.constexpr):
+    """Some rows of a block. At the end of its document it is shorter: the keys after it belong to the next one, which another program writes."""
+    s = first + rows
     mine = tl.load(owner_ptr + s, mask=s < T, other=-1) == first
-    store_tile(dk_ptr, of_block, G * D, mine, dk, D)
-    store_tile(dv_ptr, of_block, G * D, mine, dv, D)
+    store_tile(dk_ptr, rows, G * D, mine, dk, D)
+    store_tile(dv_ptr, rows, G * D, mine, dv, D)
 
 
 @triton.jit(do_not_specialize=["x0", "T", "room"])
 def nsa_chosen_join_keys_kernel(
     owner_ptr, pieces_ptr, count_ptr, sums_ptr, dk_ptr, dv_ptr, x0, T, room,
-    G: tl.constexpr, D: tl.constexpr, L: tl.constexpr,
+    G: tl.constexpr, D: tl.constexpr, L: tl.constexpr, SIZE: tl.constexpr,
 ):  # fmt: skip
-    """dk and dv of the blocks that came in several pieces, added in their order."""
-    rows = tl.arange(0, L)
+    """dk and dv of the blocks that came in several pieces, added in their order; SIZE of their keys a program."""
+    rows = tl.program_id(1) * SIZE + tl.arange(0, SIZE)
     for piece in range(tl.program_id(0), tl.load(count_ptr).to(tl.int32), tl.num_programs(0)):
         num_pieces = tl.load(pieces_ptr + 5 * room + piece)
         if num_pieces > 0:
             _, b, g, first, _, _ = open_work(pieces_ptr, piece, x0, room, G)
             source = sums_ptr + tl.load(pieces_ptr + 4 * room + piece).to(tl.int64) * 2 * L * D
-            dk, dv = tl.zeros([L, D], tl.float32), tl.zeros([L, D], tl.float32)
+            dk, dv = tl.zeros([SIZE, D], tl.float32), tl.zeros([SIZE, D], tl.float32)
             for i in range(num_pieces):
                 dk += load_tile(source + i * 2 * L * D, rows, D, rows < L, D)
                 dv += load_tile(source + i * 2 * L * D + L * D, rows, D, rows < L, D)
             offset = ((b * T + first) * G + g) * D
-            store_block(dk_ptr + offset, dv_ptr + offset, owner_ptr + b * T, first, dk, dv, T, G, D, L)
+            store_block(dk_ptr + offset, dv_ptr + offset, owner_ptr + b * T, first, rows, dk, dv, T, G, D)

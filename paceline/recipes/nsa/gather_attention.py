@@ -1,0 +1,99 @@
+"""Chosen blocks and their queries by Hopper's copy engine and matrix units: what launches gather_kernels.py, and where it can.
+
+if can_gather(q, k, block):
+    read_blocks(q, k, v, work, parts, parts_lse, x0, block)
+"""
+
+from __future__ import annotations
+
+import math
+from functools import cache
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from paceline.recipes.nsa.chosen_work import Work
+from paceline.recipes.nsa.launching import LOG2_E
+
+_LEAST_HEADS, _MOST_HEADS = 5, 16
+"""of a group: a query takes 8 or 16 rows of a tile, and with fewer heads most of them would be empty"""
+_BLOCK = 64
+"""keys: a tile of the matrix units"""
+_ROWS = 64
+"""of a tile: as many as four warps multiply at once"""
+
+
+def can_gather(q: Tensor, k: Tensor, block: int) -> bool:
+    """Whether these kernels can have them."""
+    heads = q.shape[2] // k.shape[2]
+    is_fitting = q.dtype.itemsize == 2 and block == _BLOCK and q.shape[3] in (64, 128)
+    return is_fitting and _LEAST_HEADS <= heads <= _MOST_HEADS and q.is_cuda and _is_hopper(q.device)
+
+
+@cache
+def _is_hopper(device: torch.device) -> bool:
+    return torch.cuda.get_device_capability(device)[0] == 9
+
+
+def read_blocks(
+    q: Tensor, k: Tensor, v: Tensor, work: Work, parts: Tensor, parts_lse: Tensor, x0: int, block: int
+) -> None:
+    """What queries find in their blocks, into `parts`."""
+    from paceline.recipes.nsa.gather_kernels import nsa_chosen_gather_forward_kernel
+
+    sizes = _sizes(q, k, parts, block)
+    nsa_chosen_gather_forward_kernel[(work.programs,)](
+        _by_queries(q, sizes), *_by_blocks(k, v), _by_parts(parts, sizes), work.entry, work.pieces, work.upto[-1:], parts_lse,
+        x0, q.shape[1], work.pieces.shape[1], LOG2_E / math.sqrt(q.shape[3]), NBUF=3, NOUT=2, **_limit("forward", q), **sizes,
+    )  # fmt: skip
+
+
+def differentiate_blocks(
+    q: Tensor, k: Tensor, v: Tensor, grad: Tensor, owner: Tensor, work: Work, lse: Tensor, delta: Tensor, parts: Tensor, dk: Tensor,
+    dv: Tensor, sums: Tensor, x0: int, block: int,
+) -> None:  # fmt: skip
+    """The gradients of queries into `parts`; those of keys and values into their place, or into `sums`."""
+    from paceline.recipes.nsa.gather_kernels import nsa_chosen_gather_gradient_kernel
+
+    sizes = _sizes(q, k, parts, block)
+    factor = 1 / math.sqrt(q.shape[3])
+    nsa_chosen_gather_gradient_kernel[(work.programs,)](
+        _by_queries(q, sizes), _by_queries(grad, sizes), *_by_blocks(k, v), _by_parts(parts, sizes), owner, work.entry, work.pieces,
+        work.upto[-1:], lse, delta, dk, dv, sums, x0, q.shape[1], work.pieces.shape[1], factor * LOG2_E, factor,
+        NBUF=3 if q.shape[3] == 64 else 2, **_limit("gradient", q), **sizes,
+    )  # fmt: skip
+
+
+def _limit(kernel: str, q: Tensor) -> dict[str, int]:
+    """Registers of a thread, of eight warps, of which those that compute get what the copying ones leave: two programs an SM, or three."""
+    return {"num_warps": 4, "maxnreg": 80 if kernel == "forward" and q.shape[3] == 64 else 128}
+
+
+def _sizes(q: Tensor, k: Tensor, parts: Tensor, block: int) -> dict[str, int]:
+    heads, groups, width = q.shape[2], k.shape[2], q.shape[3]
+    padded = 8 if heads // groups <= 8 else 16
+    return {
+        "H": heads, "G": groups, "D": width, "N": parts.shape[2], "L": block, "PER": _ROWS // padded, "RP": padded
+    }  # fmt: skip
+
+
+def _by_queries(states: Tensor, sizes: dict[str, int]) -> Any:
+    """(B, T, H, D) as queries and groups, of each all heads."""
+    return _describe(states.view(-1, sizes["H"] // sizes["G"], sizes["D"]), [1, sizes["RP"], 64])
+
+
+def _by_parts(parts: Tensor, sizes: dict[str, int]) -> Any:
+    return _describe(parts.view(-1, *parts.shape[3:]), [1, sizes["RP"], 64])
+
+
+def _by_blocks(*states: Tensor) -> list[Any]:
+    return [_describe(each.flatten(2).flatten(0, 1), [_BLOCK, 64]) for each in states]
+
+
+def _describe(states: Tensor, tile: list[int]) -> Any:
+    from triton.experimental.gluon.language import NVMMASharedLayout
+    from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
+
+    layout = NVMMASharedLayout(swizzle_byte_width=128, element_bitwidth=16, rank=len(tile))
+    return TensorDescriptor.from_tensor(states, tile, layout)

@@ -1,0 +1,397 @@
+# mypy: ignore-errors
+"""The GPU kernels of attention to chosen blocks of keys for Hopper's matrix units and copy engine, in Gluon, the layer beneath Triton.
+
+gather_attention.py launches them; it alone imports this file, and only where Triton is. mypy knows nothing of Gluon's language.
+
+They compute what nsa_chosen_forward_kernel and nsa_chosen_gradient_kernel do (chosen_kernels.py, whose names and shapes are these), a block
+and the queries that chose it. There every thread works out addresses, waits for what it gathers and writes it; here a warp of its own has the
+copy engine fetch queries, all heads of a group at a time, some tiles ahead, another one has it write what was found, and four warps do
+nothing but compute. The R heads of a query take RP rows of a tile, 8 or 16: what there is no head for is read as zeros and written nowhere.
+A tile is PER queries; NBUF of them are fetched ahead. Tiles lie in shared memory as the matrix units want them, 64 numbers wide: HALVES of a head.
+"""
+
+from __future__ import annotations
+
+from triton.experimental import gluon
+from triton.experimental.gluon import language as gl
+from triton.experimental.gluon.language.nvidia.hopper import (
+    fence_async_shared,
+    mbarrier,
+    tma,
+    warpgroup_mma,
+    warpgroup_mma_wait,
+)
+
+NOWHERE = gl.constexpr(2**30)
+"""a place beyond all parts: what is written there is dropped"""
+
+
+@gluon.jit
+def open_work(pieces_ptr, piece, x0, room, G: gl.constexpr):
+    """A piece of work: which of the rows and groups, counted from the first of these; b and g; the block's first key, from and to."""
+    x, first = gl.load(pieces_ptr + piece), gl.load(pieces_ptr + room + piece)
+    begin, end = gl.load(pieces_ptr + 2 * room + piece), gl.load(pieces_ptr + 3 * room + piece)
+    return x, (x0 + x) // G, (x0 + x) % G, first, begin, end
+
+
+@gluon.jit
+def count_work(count_ptr):
+    return gl.load(count_ptr).to(gl.int32)
+
+
+@gluon.jit
+def load_entry(entry_ptr, index, end, absent):
+    """A query's place t · n + i; behind the last one, `absent`."""
+    return gl.load(entry_ptr + index, mask=index < end, other=absent).to(gl.int32)
+
+
+@gluon.jit
+def load_entries(entry_ptr, start, end, absent, PER: gl.constexpr):
+    """Those of a tile, one by one; all of them are on their way before the first is waited for."""
+    entries = ()
+    for i in gl.static_range(PER):
+        entries = entries + (load_entry(entry_ptr, start + i, end, absent),)
+    return entries
+
+
+@gluon.jit
+def make_barriers(count: gl.constexpr):
+    bars = gl.allocate_shared_memory(gl.int64, [count, 1], mbarrier.MBarrierLayout())
+    for i in gl.static_range(count):
+        mbarrier.init(bars.index(i), count=1)
+    return bars
+
+
+@gluon.jit
+def load_block(desc, bufs, bar, row, column, HALVES: gl.constexpr):
+    for c in gl.static_range(HALVES):
+        tma.async_copy_global_to_shared(desc, [row, column + 64 * c], bar, bufs.index(c))
+
+
+@gluon.jit
+def load_tiles(
+    q_desc, grad_desc, k_desc, v_desc, q_bufs, grad_bufs, k_bufs, v_bufs, bars, entry_ptr, pieces_ptr, count_ptr, x0, T, room,
+    G: gl.constexpr, D: gl.constexpr, N: gl.constexpr, L: gl.constexpr, PER: gl.constexpr, RP: gl.constexpr, NBUF: gl.constexpr,
+    WITH_GRAD: gl.constexpr,
+):  # fmt: skip
+    """The warp that has everything fetched: the keys and values of a block, then its queries (and the gradients of what they found)."""
+    ready, empty, block_ready, block_empty = bars[0], bars[1], bars[2], bars[3]
+    HALVES: gl.constexpr = D // 64
+    BYTES: gl.constexpr = PER * RP * D * 2 * (2 if WITH_GRAD else 1)
+    turn = 0
+    blocks = 0
+    for piece in range(gl.program_id(0), count_work(count_ptr), gl.num_programs(0)):
+        x, b, g, first, begin, end = open_work(pieces_ptr, piece, x0, room, G)
+        mbarrier.wait(block_empty.index(0), (blocks & 1) ^ 1)
+        mbarrier.expect(block_ready.index(0), 2 * L * D * 2)
+        load_block(k_desc, k_bufs, block_ready.index(0), b * T + first, g * D, HALVES)
+        load_block(v_desc, v_bufs, block_ready.index(0), b * T + first, g * D, HALVES)
+        of_work = entry_ptr + x.to(gl.int64) * T * N
+        # Behind the last query any other will do: nothing of it is kept.
+        entries = load_entries(of_work, begin, end, 0, PER)
+        for start in range(begin, end, PER):
+            buf = turn % NBUF
+            ahead = load_entries(of_work, start + PER, end, 0, PER)
+            mbarrier.wait(empty.index(buf), ((turn // NBUF) & 1) ^ 1)
+            mbarrier.expect(ready.index(buf), BYTES)
+            for i in gl.static_range(PER):
+                row = (b * T + entries[i] // N) * G + g
+                for c in gl.static_range(HALVES):
+                    into = (buf * HALVES + c) * PER + i
+                    tma.async_copy_global_to_shared(q_desc, [row, 0, 64 * c], ready.index(buf), q_bufs.index(into))
+                    if WITH_GRAD:
+                        tma.async_copy_global_to_shared(
+                            grad_desc, [row, 0, 64 * c], ready.index(buf), grad_bufs.index(into)
+                        )
+            entries = ahead
+            turn += 1
+        blocks += 1
+
+
+@gluon.jit
+def store_tiles(
+    parts_desc, out_bufs, bars, entry_ptr, pieces_ptr, count_ptr, x0, T, room,
+    G: gl.constexpr, D: gl.constexpr, N: gl.constexpr, PER: gl.constexpr, NOUT: gl.constexpr,
+):  # fmt: skip
+    """The warp that has everything written: what each query of a tile found, to its place among the parts."""
+    ready, empty = bars[4], bars[5]
+    HALVES: gl.constexpr = D // 64
+    turn = 0
+    for piece in range(gl.program_id(0), count_work(count_ptr), gl.num_programs(0)):
+        x, _, _, _, begin, end = open_work(pieces_ptr, piece, x0, room, G)
+        for start in range(begin, end, PER):
+            buf = turn % NOUT
+            entries = load_entries(entry_ptr + x.to(gl.int64) * T * N, start, end, NOWHERE, PER)
+            mbarrier.wait(ready.index(buf), (turn // NOUT) & 1)
+            for i in gl.static_range(PER):
+                for c in gl.static_range(HALVES):
+                    tma.async_copy_shared_to_global(
+                        parts_desc, [x * T * N + entries[i], 0, 64 * c], out_bufs.index((buf * HALVES + c) * PER + i)
+                    )
+            tma.store_wait(0)
+            mbarrier.arrive(empty.index(buf), count=1)
+            turn += 1
+
+
+@gluon.jit
+def read_blocks(
+    q_mma, k_mma, v_mma, out_mma, bars, entry_ptr, pieces_ptr, count_ptr, parts_lse_ptr, x0, T, room, scale,
+    G: gl.constexpr, R: gl.constexpr, D: gl.constexpr, N: gl.constexpr, L: gl.constexpr, PER: gl.constexpr, RP: gl.constexpr,
+    NBUF: gl.constexpr, NOUT: gl.constexpr,
+):  # fmt: skip
+    """The warps that compute: what each query of a tile reads in the block."""
+    ready, empty, block_ready, block_empty, out_ready, out_empty = bars
+    ROWS: gl.constexpr = PER * RP
+    SCORES: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [gl.num_warps(), 1], [16, L, 16])
+    SUMS: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [gl.num_warps(), 1], [16, D, 16])
+    rows = gl.arange(0, ROWS, layout=gl.SliceLayout(1, SCORES))
+    keys = gl.arange(0, L, layout=gl.SliceLayout(0, SCORES))
+    k, v = k_mma.index(0), v_mma.index(0)
+    turn = 0
+    blocks = 0
+    for piece in range(gl.program_id(0), count_work(count_ptr), gl.num_programs(0)):
+        x, b, g, first, begin, end = open_work(pieces_ptr, piece, x0, room, G)
+        of_work = x.to(gl.int64) * T * N
+        mbarrier.wait(block_ready.index(0), blocks & 1)
+        for start in range(begin, end, PER):
+            buf = turn % NBUF
+            index = start + rows // RP
+            entry = load_entry(entry_ptr + of_work, index, end, 0)
+            mbarrier.wait(ready.index(buf), (turn // NBUF) & 1)
+            score = warpgroup_mma(
+                q_mma.index(buf), k.permute((1, 0)), gl.zeros([ROWS, L], gl.float32, SCORES), use_acc=False
+            )
+            mbarrier.arrive(empty.index(buf), count=1)
+            # Its own queries come first: the rest lie behind it, and see all of it.
+            if start < begin + L:
+                sees = keys[None, :] <= (entry // N - first)[:, None]
+                score = gl.where(sees | (index >= end)[:, None], score, float("-inf"))
+            most = gl.max(score, 1) * scale
+            p = gl.exp2(score * scale - most[:, None])
+            total = gl.sum(p, 1)
+            out = warpgroup_mma(
+                gl.convert_layout(p.to(v.dtype), gl.DotOperandLayout(0, SUMS, 2)),
+                v,
+                gl.zeros([ROWS, D], gl.float32, SUMS),
+                use_acc=False,
+            )
+            out = out * gl.convert_layout(1 / total, gl.SliceLayout(1, SUMS))[:, None]
+            at = turn % NOUT
+            mbarrier.wait(out_empty.index(at), ((turn // NOUT) & 1) ^ 1)
+            out_mma.index(at).store(out.to(v.dtype))
+            fence_async_shared()
+            mbarrier.arrive(out_ready.index(at), count=1)
+            gl.store(
+                parts_lse_ptr + (of_work + entry) * R + rows % RP,
+                most + gl.log2(total),
+                mask=(index < end) & (rows % RP < R),
+            )
+            turn += 1
+        mbarrier.arrive(block_empty.index(0), count=1)
+        blocks += 1
+
+
+@gluon.jit(do_not_specialize=["x0", "T", "room"])
+def nsa_chosen_gather_forward_kernel(
+    q_desc, k_desc, v_desc, parts_desc, entry_ptr, pieces_ptr, count_ptr, parts_lse_ptr, x0, T, room, scale,
+    H: gl.constexpr, G: gl.constexpr, D: gl.constexpr, N: gl.constexpr, L: gl.constexpr, PER: gl.constexpr, RP: gl.constexpr,
+    NBUF: gl.constexpr, NOUT: gl.constexpr,
+):  # fmt: skip
+    """What queries read in one block each: a program takes one piece of work after another, a block and some of its queries."""
+    R: gl.constexpr = H // G
+    HALVES: gl.constexpr = D // 64
+    ROWS: gl.constexpr = PER * RP
+    dtype: gl.constexpr = q_desc.dtype
+    q_bufs = gl.allocate_shared_memory(dtype, [NBUF * HALVES * PER, 1, RP, 64], q_desc.layout)
+    out_bufs = gl.allocate_shared_memory(dtype, [NOUT * HALVES * PER, 1, RP, 64], parts_desc.layout)
+    k_bufs = gl.allocate_shared_memory(dtype, [HALVES, L, 64], k_desc.layout)
+    v_bufs = gl.allocate_shared_memory(dtype, [HALVES, L, 64], v_desc.layout)
+    bars = (
+        make_barriers(NBUF), make_barriers(NBUF), make_barriers(1), make_barriers(1), make_barriers(NOUT), make_barriers(NOUT)
+    )  # fmt: skip
+    q_mma = q_bufs._reinterpret(dtype, [NBUF, ROWS, D], k_desc.layout)
+    out_mma = out_bufs._reinterpret(dtype, [NOUT, ROWS, D], k_desc.layout)
+    k_mma = k_bufs._reinterpret(dtype, [1, L, D], k_desc.layout)
+    v_mma = v_bufs._reinterpret(dtype, [1, L, D], k_desc.layout)
+    gl.warp_specialize(
+        [
+            (
+                read_blocks,
+                (
+                    q_mma, k_mma, v_mma, out_mma, bars, entry_ptr, pieces_ptr, count_ptr, parts_lse_ptr, x0, T, room, scale,
+                    G, R, D, N, L, PER, RP, NBUF, NOUT,
+                ),
+            ),
+            (
+                load_tiles,
+                (
+                    q_desc, q_desc, k_desc, v_desc, q_bufs, q_bufs, k_bufs, v_bufs, bars, entry_ptr, pieces_ptr, count_ptr, x0, T, room,
+                    G, D, N, L, PER, RP, NBUF, False,
+                ),
+            ),
+            (
+                store_tiles,
+                (parts_desc, out_bufs, bars, entry_ptr, pieces_ptr, count_ptr, x0, T, room, G, D, N, PER, NOUT),
+            ),
+        ],
+        [1, 1],
+        [24, 24],
+    )  # fmt: skip
+
+
+@gluon.jit
+def load_sums(
+    lse_ptr, delta_ptr, entry, is_query, rows, b, g, T, G: gl.constexpr, R: gl.constexpr, N: gl.constexpr, RP: gl.constexpr
+):  # fmt: skip
+    """lse and delta of the rows of a tile."""
+    is_there = is_query & (rows % RP < R)
+    of_query = ((b * T + entry // N) * G + g).to(gl.int64) * R + rows % RP
+    lse = gl.load(lse_ptr + of_query, mask=is_there, other=float("inf"))
+    return lse, gl.load(delta_ptr + of_query, mask=is_there, other=0.0)
+
+
+@gluon.jit
+def differentiate_blocks(
+    q_mma, grad_mma, k_bufs, k_mma, v_mma, half_mma, bars, owner_ptr, entry_ptr, pieces_ptr, count_ptr, lse_ptr, delta_ptr, dk_ptr, dv_ptr,
+    sums_ptr, x0, T, room, scale, factor,
+    G: gl.constexpr, R: gl.constexpr, D: gl.constexpr, N: gl.constexpr, L: gl.constexpr, PER: gl.constexpr, RP: gl.constexpr,
+    NBUF: gl.constexpr,
+):  # fmt: skip
+    """The warps that compute: parts of dq; and dk and dv of a block, or a sum over some of its queries."""
+    ready, empty, block_ready, block_empty, out_ready, out_empty = bars
+    ROWS: gl.constexpr = PER * RP
+    SCORES: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [gl.num_warps(), 1], [16, L, 16])
+    SUMS: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [gl.num_warps(), 1], [16, D, 16])
+    rows = gl.arange(0, ROWS, layout=gl.SliceLayout(1, SCORES))
+    keys = gl.arange(0, L, layout=gl.SliceLayout(0, SCORES))
+    HALF: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [gl.num_warps(), 1], [16, 64, 16])
+    HALVES: gl.constexpr = D // 64
+    k, v = k_mma.index(0), v_mma.index(0)
+    p_buf, ds_buf = half_mma.index(0), half_mma.index(1)
+    turn = 0
+    blocks = 0
+    for piece in range(gl.program_id(0), count_work(count_ptr), gl.num_programs(0)):
+        x, b, g, first, begin, end = open_work(pieces_ptr, piece, x0, room, G)
+        of_work = x.to(gl.int64) * T * N
+        dk = gl.zeros([L, D], gl.float32, SUMS)
+        dv = gl.zeros([L, D], gl.float32, SUMS)
+        mbarrier.wait(block_ready.index(0), blocks & 1)
+        # What belongs to a query is asked for one tile ahead, and where it lies, two.
+        entry = load_entry(entry_ptr + of_work, begin + rows // RP, end, 0)
+        ahead = load_entry(entry_ptr + of_work, begin + PER + rows // RP, end, 0)
+        lse, delta = load_sums(lse_ptr, delta_ptr, entry, begin + rows // RP < end, rows, b, g, T, G, R, N, RP)
+        for start in range(begin, end, PER):
+            buf = turn % NBUF
+            t = entry // N
+            next_lse, next_delta = load_sums(
+                lse_ptr, delta_ptr, ahead, start + PER + rows // RP < end, rows, b, g, T, G, R, N, RP
+            )
+            entry = ahead
+            ahead = load_entry(entry_ptr + of_work, start + 2 * PER + rows // RP, end, 0)
+            mbarrier.wait(ready.index(buf), (turn // NBUF) & 1)
+            q, grad = q_mma.index(buf), grad_mma.index(buf)
+            none = gl.zeros([ROWS, L], gl.float32, SCORES)
+            score = warpgroup_mma(q, k.permute((1, 0)), none, use_acc=False, is_async=True)
+            dp = warpgroup_mma(grad, v.permute((1, 0)), none, use_acc=False, is_async=True)
+            score = warpgroup_mma_wait(1, deps=(score,))
+            p = gl.exp2(score * scale - lse[:, None])
+            if start < begin + L:
+                p = gl.where(keys[None, :] <= (t - first)[:, None], p, 0.0)
+            # What was found last lies where p and ds come to lie, until it is written.
+            mbarrier.wait(out_empty.index(0), (turn & 1) ^ 1)
+            p_buf.store(p.to(q.dtype))
+            fence_async_shared()
+            gl.thread_barrier()
+            dp = warpgroup_mma_wait(0, deps=(dp,))
+            dv = warpgroup_mma(p_buf.permute((1, 0)), grad, dv, is_async=True)
+            ds = (p * (dp - delta[:, None])).to(q.dtype)
+            ds_buf.store(ds)
+            fence_async_shared()
+            gl.thread_barrier()
+            dk = warpgroup_mma(ds_buf.permute((1, 0)), q, dk, is_async=True)
+            narrow = gl.convert_layout(ds, gl.DotOperandLayout(0, HALF, 2))
+            # Half a head at a time: all of it would not fit into registers beside dk and dv.
+            for c in gl.static_range(HALVES):
+                dq = warpgroup_mma(
+                    narrow, k_bufs.index(c), gl.zeros([ROWS, 64], gl.float32, HALF), use_acc=False, is_async=True
+                )
+                if c == 0:
+                    dv, dk, dq = warpgroup_mma_wait(0, deps=(dv, dk, dq))
+                    mbarrier.arrive(empty.index(buf), count=1)
+                else:
+                    dq = warpgroup_mma_wait(0, deps=(dq,))
+                half_mma.index(c).store(dq.to(q.dtype))
+            fence_async_shared()
+            mbarrier.arrive(out_ready.index(0), count=1)
+            lse, delta = next_lse, next_delta
+            turn += 1
+        mbarrier.arrive(block_empty.index(0), count=1)
+        blocks += 1
+        of_block = gl.arange(0, L, layout=gl.SliceLayout(1, SUMS))
+        d = gl.arange(0, D, layout=gl.SliceLayout(0, SUMS))
+        sums = gl.load(pieces_ptr + 4 * room + piece)
+        if sums < 0:
+            # A block at the end of its document is shorter: the keys after it belong to the next one, which another program writes.
+            s = first + of_block
+            mine = gl.load(owner_ptr + b * T + s, mask=s < T, other=-1) == first
+            into = (((b * T + s) * G + g).to(gl.int64) * D)[:, None] + d[None, :]
+            gl.store(dk_ptr + into, (dk * factor).to(q_mma.dtype), mask=mine[:, None])
+            gl.store(dv_ptr + into, dv.to(q_mma.dtype), mask=mine[:, None])
+        else:
+            of_sums = sums_ptr + sums.to(gl.int64) * 2 * L * D + (of_block * D)[:, None] + d[None, :]
+            gl.store(of_sums, dk * factor)
+            gl.store(of_sums + L * D, dv)
+
+
+@gluon.jit(do_not_specialize=["x0", "T", "room"])
+def nsa_chosen_gather_gradient_kernel(
+    q_desc, grad_desc, k_desc, v_desc, parts_desc, owner_ptr, entry_ptr, pieces_ptr, count_ptr, lse_ptr, delta_ptr, dk_ptr, dv_ptr, sums_ptr,
+    x0, T, room, scale, factor,
+    H: gl.constexpr, G: gl.constexpr, D: gl.constexpr, N: gl.constexpr, L: gl.constexpr, PER: gl.constexpr, RP: gl.constexpr,
+    NBUF: gl.constexpr,
+):  # fmt: skip
+    """Parts of dq; and dk and dv of one block after another where all of its queries are one piece of work, where not, a sum for
+    `nsa_chosen_join_keys_kernel`.
+    """
+    R: gl.constexpr = H // G
+    HALVES: gl.constexpr = D // 64
+    ROWS: gl.constexpr = PER * RP
+    dtype: gl.constexpr = q_desc.dtype
+    q_bufs = gl.allocate_shared_memory(dtype, [NBUF * HALVES * PER, 1, RP, 64], q_desc.layout)
+    grad_bufs = gl.allocate_shared_memory(dtype, [NBUF * HALVES * PER, 1, RP, 64], q_desc.layout)
+    # p and ds, and then, in their place, dq.
+    out_bufs = gl.allocate_shared_memory(dtype, [2 * PER, 1, RP, 64], parts_desc.layout)
+    k_bufs = gl.allocate_shared_memory(dtype, [HALVES, L, 64], k_desc.layout)
+    v_bufs = gl.allocate_shared_memory(dtype, [HALVES, L, 64], v_desc.layout)
+    bars = (
+        make_barriers(NBUF), make_barriers(NBUF), make_barriers(1), make_barriers(1), make_barriers(1), make_barriers(1)
+    )  # fmt: skip
+    q_mma = q_bufs._reinterpret(dtype, [NBUF, ROWS, D], k_desc.layout)
+    grad_mma = grad_bufs._reinterpret(dtype, [NBUF, ROWS, D], k_desc.layout)
+    half_mma = out_bufs._reinterpret(dtype, [2, ROWS, 64], k_desc.layout)
+    k_mma = k_bufs._reinterpret(dtype, [1, L, D], k_desc.layout)
+    v_mma = v_bufs._reinterpret(dtype, [1, L, D], k_desc.layout)
+    gl.warp_specialize(
+        [
+            (
+                differentiate_blocks,
+                (
+                    q_mma, grad_mma, k_bufs, k_mma, v_mma, half_mma, bars, owner_ptr, entry_ptr, pieces_ptr, count_ptr, lse_ptr, delta_ptr,
+                    dk_ptr, dv_ptr, sums_ptr, x0, T, room, scale, factor, G, R, D, N, L, PER, RP, NBUF,
+                ),
+            ),
+            (
+                load_tiles,
+                (
+                    q_desc, grad_desc, k_desc, v_desc, q_bufs, grad_bufs, k_bufs, v_bufs, bars, entry_ptr, pieces_ptr, count_ptr, x0, T, room,
+                    G, D, N, L, PER, RP, NBUF, True,
+                ),
+            ),
+            (
+                store_tiles,
+                (parts_desc, out_bufs, bars, entry_ptr, pieces_ptr, count_ptr, x0, T, room, G, D, N, PER, 1),
+            ),
+        ],
+        [1, 1],
+        [24, 24],
+    )  # fmt: skip
