@@ -2,8 +2,8 @@
 
 out = attend_chosen(q, k, v, chosen, owner, block)    # q (B, T, H, D), k and v (B, T, G, D), chosen (B, T, G, n)
 
-What a query finds in each of its blocks is kept until all are found, n times as much as the result: so of many or wide heads a few
-groups at a time are computed.
+What a query finds in each of its blocks is kept until all are found, n times as much as the result: so some queries at a time are
+computed, fewer of many or wide heads. They also stay in the GPU's cache better, where each is looked up n times.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from paceline.recipes.nsa.gather_attention import can_gather, differentiate_bloc
 from paceline.recipes.nsa.launching import LOG2_E, precision_of, sum_products
 from paceline.recipes.nsa.tiles import BUILT_IN, Tiles
 
-_MOST_PARTS = 2**31
-"""bytes that are kept of what queries found, unless one row and group has more"""
+_MOST_PARTS = 2**33
+"""bytes that are kept of what queries found"""
 _JOINED = 32
 """heads of queries whose parts one program puts together"""
 _JOINED_KEYS = 8
@@ -53,19 +53,19 @@ class _Chosen(torch.autograd.Function):
         sizes = _sizes(q, k, chosen)
         out, lse = torch.empty_like(q), q.new_empty((B, T, H), dtype=torch.float32)
         works = []
-        for x0, some in _slices(q, k, chosen):
+        for t0, some in _slices(q, k, chosen):
             # Places in the parts of a group, and in the queries of a row.
-            work = plan_work(some, block, max(T * some.shape[2] * (H // k.shape[2]), T * H) * D)
+            work = plan_work(some, T, block, max(some[0].numel() * (H // k.shape[2]), T * H) * D)
             parts, parts_lse = _new_parts(q, k, some), _new_parts(q, k, some, of_one=True)
             if can_gather(q, k, block):
-                read_blocks(q, k, v, work, parts, parts_lse, x0, block)
+                read_blocks(q, k, v, work, parts, parts_lse, t0, block)
             else:
                 nsa_chosen_forward_kernel[(work.programs,)](
-                    q, k, v, work.entry, work.pieces, work.upto[-1:], parts, parts_lse, x0, T, work.pieces.shape[1],
-                    LOG2_E / math.sqrt(D), L=block, **_tile(tiles, "selected_forward", q, block), **sizes,
+                    q, k, v, work.entry, work.pieces, work.upto[-1:], parts, parts_lse, t0, some.shape[1], T,
+                    work.pieces.shape[1], LOG2_E / math.sqrt(D), L=block, **_tile(tiles, "selected_forward", q, block), **sizes,
                 )  # fmt: skip
             nsa_chosen_join_kernel[_grid_of_queries(q, k, some)](
-                parts, parts_lse, some, out, lse, x0, T, ROWS=_JOINED, num_warps=_JOINED * D // 512, **sizes
+                parts, parts_lse, some, out, lse, t0, some.shape[1], T, ROWS=_JOINED, num_warps=_JOINED * D // 512, **sizes
             )
             works.append(work)
             # Before the next ones are made: two at once would be twice the memory.
@@ -90,39 +90,43 @@ class _Chosen(torch.autograd.Function):
         sizes = _sizes(q, k, chosen)
         factor = 1 / math.sqrt(D)
         delta = sum_products(out, grad)
-        dq, dk, dv = torch.empty_like(q), torch.zeros_like(k), torch.zeros_like(v)
-        for i, (x0, some) in enumerate(_slices(q, k, chosen)):
+        # What several slices of the queries add to keys is summed up in fp32, in their order.
+        dtype = torch.float32 if len(ctx.rooms) > 1 else k.dtype
+        dq, dk, dv = torch.empty_like(q), torch.zeros_like(k, dtype=dtype), torch.zeros_like(v, dtype=dtype)
+        for i, (t0, some) in enumerate(_slices(q, k, chosen)):
             work = Work(*planned[3 * i : 3 * i + 3], *ctx.rooms[i])
             room, count = work.pieces.shape[1], work.upto[-1:]
             parts = _new_parts(q, k, some)
             sums = q.new_empty((work.sums_room, 2, ctx.block, D), dtype=torch.float32)
             if can_gather(q, k, ctx.block):
-                differentiate_blocks(q, k, v, grad, owner, work, lse, delta, parts, dk, dv, sums, x0, ctx.block)
+                differentiate_blocks(q, k, v, grad, owner, work, lse, delta, parts, dk, dv, sums, t0, ctx.block, i > 0)
             else:
                 nsa_chosen_gradient_kernel[(work.programs,)](
-                    q, k, v, owner, work.entry, work.pieces, count, lse, delta, grad, parts, dk, dv, sums, x0, T, room,
-                    factor * LOG2_E, factor, L=ctx.block, **_tile(ctx.tiles, "selected_gradient", q, ctx.block), **sizes,
+                    q, k, v, owner, work.entry, work.pieces, count, lse, delta, grad, parts, dk, dv, sums, t0, some.shape[1],
+                    T, room, factor * LOG2_E, factor, L=ctx.block, ADDS=i > 0, **_tile(ctx.tiles, "selected_gradient", q, ctx.block), **sizes,
                 )  # fmt: skip
             nsa_chosen_join_keys_kernel[(work.programs, -(-ctx.block // _JOINED_KEYS))](
-                owner, work.pieces, count, sums, dk, dv, x0, T, room, G=sizes["G"], D=D, L=ctx.block, SIZE=_JOINED_KEYS
-            )
+                owner, work.pieces, count, sums, dk, dv, T, room, G=sizes["G"], D=D, L=ctx.block, SIZE=_JOINED_KEYS, ADDS=i > 0
+            )  # fmt: skip
             nsa_chosen_sum_kernel[_grid_of_queries(q, k, some)](
-                parts, some, dq, x0, T, factor, ROWS=_JOINED, num_warps=_JOINED * D // 512, **sizes
+                parts, some, dq, t0, some.shape[1], T, factor, ROWS=_JOINED, num_warps=_JOINED * D // 512, **sizes
             )
             del parts, sums
-        return dq, dk, dv, None, None, None, None
+        return dq, dk.to(k.dtype), dv.to(v.dtype), None, None, None, None
 
 
 def _slices(q: Tensor, k: Tensor, chosen: Tensor) -> Iterator[tuple[int, Tensor]]:
-    """Rows and groups, as many at a time as memory is given for what their queries find; the first one's number comes with them."""
-    of_one = chosen[0].numel() * q.shape[2] // k.shape[2] * q.shape[3] * q.element_size()
-    size = max(1, _MOST_PARTS // of_one)
-    for x0 in range(0, len(chosen), size):
-        yield x0, chosen[x0 : x0 + size]
+    """As many queries of all rows and groups at a time as memory is given for what they find; the first one's number comes with them."""
+    of_one = chosen[:, 0].numel() * q.shape[2] // k.shape[2] * q.shape[3] * q.element_size()
+    length = q.shape[1]
+    # As long as one another, so that none is left with a few.
+    size = -(-length // max(1, -(-length * of_one // _MOST_PARTS)))
+    for t0 in range(0, length, size):
+        yield t0, chosen[:, t0 : t0 + size].contiguous()
 
 
 def _new_parts(q: Tensor, k: Tensor, chosen: Tensor, of_one: bool = False) -> Tensor:
-    """(X, T, n, R, D): of a query as many as it has blocks, in the type of the queries; or one number each, in fp32."""
+    """(X, Q, n, R, D): of a query as many as it has blocks, in the type of the queries; or one number each, in fp32."""
     heads = q.shape[2] // k.shape[2]
     if of_one:
         return q.new_empty((*chosen.shape, heads), dtype=torch.float32)
@@ -130,7 +134,7 @@ def _new_parts(q: Tensor, k: Tensor, chosen: Tensor, of_one: bool = False) -> Te
 
 
 def _grid_of_queries(q: Tensor, k: Tensor, chosen: Tensor) -> tuple[int, int]:
-    return -(-q.shape[1] * (q.shape[2] // k.shape[2]) // _JOINED), len(chosen)
+    return -(-chosen.shape[1] * (q.shape[2] // k.shape[2]) // _JOINED), len(chosen)
 
 
 def _sizes(q: Tensor, k: Tensor, chosen: Tensor) -> dict[str, int]:

@@ -16,44 +16,45 @@ PIECE = 1024
 
 @dataclass(frozen=True)
 class Work:
-    """The pieces of some rows and groups X."""
+    """The pieces of some queries Q of all rows and groups X."""
 
     entry: Tensor
-    """(X, T · n): the places t · n + i of all blocks in chosen_XTn, one block after another, each block's in the order of the sequence; in 64
+    """(X, Q · n): the places t · n + i of all blocks in chosen_XQn, one block after another, each block's in the order of the sequence; in 64
     bits where addresses worked out from them need those"""
     pieces: Tensor
     """(6, room) int32: which of X; the block's first key; from and to, in `entry`; which sum over its block's queries it gives, -1 where it
     is all of it; of how many pieces the block is, at its first one, 0 elsewhere"""
     upto: Tensor
-    """(X · (T + 1)) int64: its last number's lower half tells how many pieces there are"""
+    """(X · (keys + 1)) int64: its last number's lower half tells how many pieces there are"""
     programs: int
     """as many as there are pieces, where documents are long; each program takes more where there are more"""
     sums_room: int
     """there are no more sums than this"""
 
 
-def plan_work(chosen: Tensor, block: int, reach: int, piece: int = PIECE) -> Work:
-    """From the first keys of each query's blocks (X, T, n), -1 for none. `reach`: how far apart in memory what is found by `entry` may lie."""
+def plan_work(chosen: Tensor, length: int, block: int, reach: int, piece: int = PIECE) -> Work:
+    """From the first keys of each query's blocks (X, Q, n), -1 for none, in rows of so many keys. `reach`: how far apart in memory what is
+    found by `entry` may lie."""
     from paceline.recipes.nsa.work_kernels import nsa_chosen_count_kernel, nsa_chosen_cut_kernel
 
-    X, T, n = chosen.shape
-    entries, device = T * n, chosen.device
+    X, Q, n = chosen.shape
+    entries, device = Q * n, chosen.device
     # One number for row, group and block, so that one sort does for all. Stable: each block's queries stay in their order. What was not
     # chosen comes last, as if it were one more block.
-    base = torch.arange(X, dtype=torch.int32, device=device)[:, None] * (T + 1)
-    key, order = (torch.where(chosen < 0, T, chosen).view(X, entries) + base).view(-1).sort(stable=True)
+    base = torch.arange(X, dtype=torch.int32, device=device)[:, None] * (length + 1)
+    key, order = (torch.where(chosen < 0, length, chosen).view(X, entries) + base).view(-1).sort(stable=True)
     dtype = torch.int64 if reach >= 2**31 else torch.int32
     entry = torch.empty((X, entries), dtype=dtype, device=device)
     torch.sub(order.view(X, entries), torch.arange(X, device=device)[:, None] * entries, out=entry)
-    blocks = torch.arange(X * (T + 1) + 1, dtype=torch.int32, device=device)
+    blocks = torch.arange(X * (length + 1) + 1, dtype=torch.int32, device=device)
     edges = torch.searchsorted(key, blocks, out_int32=True)
-    count = torch.empty(X * (T + 1), dtype=torch.int64, device=device)
+    count = torch.empty(X * (length + 1), dtype=torch.int64, device=device)
     grid = (-(-len(count) // 256),)
-    nsa_chosen_count_kernel[grid](edges, count, len(count), T, PIECE=piece, SIZE=256, num_warps=2)
+    nsa_chosen_count_kernel[grid](edges, count, len(count), length, PIECE=piece, SIZE=256, num_warps=2)
     upto = count.cumsum(0)
     most = X * -(-entries // piece)
-    pieces = torch.empty((6, X * T + most), dtype=torch.int32, device=device)
+    pieces = torch.empty((6, X * min(length, entries) + most), dtype=torch.int32, device=device)
     nsa_chosen_cut_kernel[grid](
-        edges, upto, pieces, len(count), T, n, pieces.shape[1], PIECE=piece, SIZE=256, num_warps=2
+        edges, upto, pieces, len(count), length, entries, pieces.shape[1], PIECE=piece, SIZE=256, num_warps=2
     )
-    return Work(entry, pieces, upto, X * -(-T // block) + most, 2 * most)
+    return Work(entry, pieces, upto, X * -(-length // block) + most, 2 * most)

@@ -1,7 +1,7 @@
 """Chosen blocks and their queries by Hopper's copy engine and matrix units: what launches gather_kernels.py, and where it can.
 
 if can_gather(q, k, block):
-    read_blocks(q, k, v, work, parts, parts_lse, x0, block)
+    read_blocks(q, k, v, work, parts, parts_lse, t0, block)
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def _is_hopper(device: torch.device) -> bool:
 
 
 def read_blocks(
-    q: Tensor, k: Tensor, v: Tensor, work: Work, parts: Tensor, parts_lse: Tensor, x0: int, block: int
+    q: Tensor, k: Tensor, v: Tensor, work: Work, parts: Tensor, parts_lse: Tensor, t0: int, block: int
 ) -> None:
     """What queries find in their blocks, into `parts`."""
     from paceline.recipes.nsa.gather_kernels import nsa_chosen_gather_forward_kernel
@@ -45,13 +45,13 @@ def read_blocks(
     sizes = _sizes(q, k, parts, block)
     nsa_chosen_gather_forward_kernel[(work.programs,)](
         _by_queries(q, sizes), *_by_blocks(k, v), _by_parts(parts, sizes), work.entry, work.pieces, work.upto[-1:], parts_lse,
-        x0, q.shape[1], work.pieces.shape[1], LOG2_E / math.sqrt(q.shape[3]), NBUF=3, NOUT=2, **_limit("forward", q), **sizes,
+        t0, parts.shape[1], q.shape[1], work.pieces.shape[1], LOG2_E / math.sqrt(q.shape[3]), NBUF=3, NOUT=2, **_limit("forward", q), **sizes,
     )  # fmt: skip
 
 
 def differentiate_blocks(
     q: Tensor, k: Tensor, v: Tensor, grad: Tensor, owner: Tensor, work: Work, lse: Tensor, delta: Tensor, parts: Tensor, dk: Tensor,
-    dv: Tensor, sums: Tensor, x0: int, block: int,
+    dv: Tensor, sums: Tensor, t0: int, block: int, adds: bool,
 ) -> None:  # fmt: skip
     """The gradients of queries into `parts`; those of keys and values into their place, or into `sums`."""
     from paceline.recipes.nsa.gather_kernels import nsa_chosen_gather_gradient_kernel
@@ -60,8 +60,8 @@ def differentiate_blocks(
     factor = 1 / math.sqrt(q.shape[3])
     nsa_chosen_gather_gradient_kernel[(work.programs,)](
         _by_queries(q, sizes), _by_queries(grad, sizes), *_by_blocks(k, v), _by_parts(parts, sizes), owner, work.entry, work.pieces,
-        work.upto[-1:], lse, delta, dk, dv, sums, x0, q.shape[1], work.pieces.shape[1], factor * LOG2_E, factor,
-        NBUF=3 if q.shape[3] == 64 else 2, **_limit("gradient", q), **sizes,
+        work.upto[-1:], lse, delta, dk, dv, sums, t0, parts.shape[1], q.shape[1], work.pieces.shape[1], factor * LOG2_E, factor,
+        ADDS=adds, NBUF=3 if q.shape[3] == 64 else 2, **_limit("gradient", q), **sizes,
     )  # fmt: skip
 
 

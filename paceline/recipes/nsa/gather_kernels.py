@@ -27,11 +27,11 @@ NOWHERE = gl.constexpr(2**30)
 
 
 @gluon.jit
-def open_work(pieces_ptr, piece, x0, room, G: gl.constexpr):
-    """A piece of work: which of the rows and groups, counted from the first of these; b and g; the block's first key, from and to."""
+def open_work(pieces_ptr, piece, room, G: gl.constexpr):
+    """A piece of work: which of the rows and groups; b and g; the block's first key, from and to."""
     x, first = gl.load(pieces_ptr + piece), gl.load(pieces_ptr + room + piece)
     begin, end = gl.load(pieces_ptr + 2 * room + piece), gl.load(pieces_ptr + 3 * room + piece)
-    return x, (x0 + x) // G, (x0 + x) % G, first, begin, end
+    return x, x // G, x % G, first, begin, end
 
 
 @gluon.jit
@@ -70,7 +70,7 @@ def load_block(desc, bufs, bar, row, column, HALVES: gl.constexpr):
 
 @gluon.jit
 def load_tiles(
-    q_desc, grad_desc, k_desc, v_desc, q_bufs, grad_bufs, k_bufs, v_bufs, bars, entry_ptr, pieces_ptr, count_ptr, x0, T, room,
+    q_desc, grad_desc, k_desc, v_desc, q_bufs, grad_bufs, k_bufs, v_bufs, bars, entry_ptr, pieces_ptr, count_ptr, t0, Q, T, room,
     G: gl.constexpr, D: gl.constexpr, N: gl.constexpr, L: gl.constexpr, PER: gl.constexpr, RP: gl.constexpr, NBUF: gl.constexpr,
     WITH_GRAD: gl.constexpr,
 ):  # fmt: skip
@@ -81,12 +81,12 @@ def load_tiles(
     turn = 0
     blocks = 0
     for piece in range(gl.program_id(0), count_work(count_ptr), gl.num_programs(0)):
-        x, b, g, first, begin, end = open_work(pieces_ptr, piece, x0, room, G)
+        x, b, g, first, begin, end = open_work(pieces_ptr, piece, room, G)
         mbarrier.wait(block_empty.index(0), (blocks & 1) ^ 1)
         mbarrier.expect(block_ready.index(0), 2 * L * D * 2)
         load_block(k_desc, k_bufs, block_ready.index(0), b * T + first, g * D, HALVES)
         load_block(v_desc, v_bufs, block_ready.index(0), b * T + first, g * D, HALVES)
-        of_work = entry_ptr + x.to(gl.int64) * T * N
+        of_work = entry_ptr + x.to(gl.int64) * Q * N
         # Behind the last query any other will do: nothing of it is kept.
         entries = load_entries(of_work, begin, end, 0, PER)
         for start in range(begin, end, PER):
@@ -95,7 +95,7 @@ def load_tiles(
             mbarrier.wait(empty.index(buf), ((turn // NBUF) & 1) ^ 1)
             mbarrier.expect(ready.index(buf), BYTES)
             for i in gl.static_range(PER):
-                row = (b * T + entries[i] // N) * G + g
+                row = (b * T + t0 + entries[i] // N) * G + g
                 for c in gl.static_range(HALVES):
                     into = (buf * HALVES + c) * PER + i
                     tma.async_copy_global_to_shared(q_desc, [row, 0, 64 * c], ready.index(buf), q_bufs.index(into))
@@ -110,7 +110,7 @@ def load_tiles(
 
 @gluon.jit
 def store_tiles(
-    parts_desc, out_bufs, bars, entry_ptr, pieces_ptr, count_ptr, x0, T, room,
+    parts_desc, out_bufs, bars, entry_ptr, pieces_ptr, count_ptr, t0, Q, T, room,
     G: gl.constexpr, D: gl.constexpr, N: gl.constexpr, PER: gl.constexpr, NOUT: gl.constexpr,
 ):  # fmt: skip
     """The warp that has everything written: what each query of a tile found, to its place among the parts."""
@@ -118,15 +118,15 @@ def store_tiles(
     HALVES: gl.constexpr = D // 64
     turn = 0
     for piece in range(gl.program_id(0), count_work(count_ptr), gl.num_programs(0)):
-        x, _, _, _, begin, end = open_work(pieces_ptr, piece, x0, room, G)
+        x, _, _, _, begin, end = open_work(pieces_ptr, piece, room, G)
         for start in range(begin, end, PER):
             buf = turn % NOUT
-            entries = load_entries(entry_ptr + x.to(gl.int64) * T * N, start, end, NOWHERE, PER)
+            entries = load_entries(entry_ptr + x.to(gl.int64) * Q * N, start, end, NOWHERE, PER)
             mbarrier.wait(ready.index(buf), (turn // NOUT) & 1)
             for i in gl.static_range(PER):
                 for c in gl.static_range(HALVES):
                     tma.async_copy_shared_to_global(
-                        parts_desc, [x * T * N + entries[i], 0, 64 * c], out_bufs.index((buf * HALVES + c) * PER + i)
+                        parts_desc, [x * Q * N + entries[i], 0, 64 * c], out_bufs.index((buf * HALVES + c) * PER + i)
                     )
             tma.store_wait(0)
             mbarrier.arrive(empty.index(buf), count=1)
@@ -135,7 +135,7 @@ def store_tiles(
 
 @gluon.jit
 def read_blocks(
-    q_mma, k_mma, v_mma, out_mma, bars, entry_ptr, pieces_ptr, count_ptr, parts_lse_ptr, x0, T, room, scale,
+    q_mma, k_mma, v_mma, out_mma, bars, entry_ptr, pieces_ptr, count_ptr, parts_lse_ptr, t0, Q, T, room, scale,
     G: gl.constexpr, R: gl.constexpr, D: gl.constexpr, N: gl.constexpr, L: gl.constexpr, PER: gl.constexpr, RP: gl.constexpr,
     NBUF: gl.constexpr, NOUT: gl.constexpr,
 ):  # fmt: skip
@@ -150,8 +150,8 @@ def read_blocks(
     turn = 0
     blocks = 0
     for piece in range(gl.program_id(0), count_work(count_ptr), gl.num_programs(0)):
-        x, b, g, first, begin, end = open_work(pieces_ptr, piece, x0, room, G)
-        of_work = x.to(gl.int64) * T * N
+        x, b, g, first, begin, end = open_work(pieces_ptr, piece, room, G)
+        of_work = x.to(gl.int64) * Q * N
         mbarrier.wait(block_ready.index(0), blocks & 1)
         for start in range(begin, end, PER):
             buf = turn % NBUF
@@ -164,7 +164,7 @@ def read_blocks(
             mbarrier.arrive(empty.index(buf), count=1)
             # Its own queries come first: the rest lie behind it, and see all of it.
             if start < begin + L:
-                sees = keys[None, :] <= (entry // N - first)[:, None]
+                sees = keys[None, :] <= (t0 + entry // N - first)[:, None]
                 score = gl.where(sees | (index >= end)[:, None], score, float("-inf"))
             most = gl.max(score, 1) * scale
             p = gl.exp2(score * scale - most[:, None])
@@ -191,9 +191,9 @@ def read_blocks(
         blocks += 1
 
 
-@gluon.jit(do_not_specialize=["x0", "T", "room"])
+@gluon.jit(do_not_specialize=["t0", "Q", "T", "room"])
 def nsa_chosen_gather_forward_kernel(
-    q_desc, k_desc, v_desc, parts_desc, entry_ptr, pieces_ptr, count_ptr, parts_lse_ptr, x0, T, room, scale,
+    q_desc, k_desc, v_desc, parts_desc, entry_ptr, pieces_ptr, count_ptr, parts_lse_ptr, t0, Q, T, room, scale,
     H: gl.constexpr, G: gl.constexpr, D: gl.constexpr, N: gl.constexpr, L: gl.constexpr, PER: gl.constexpr, RP: gl.constexpr,
     NBUF: gl.constexpr, NOUT: gl.constexpr,
 ):  # fmt: skip
@@ -218,20 +218,20 @@ def nsa_chosen_gather_forward_kernel(
             (
                 read_blocks,
                 (
-                    q_mma, k_mma, v_mma, out_mma, bars, entry_ptr, pieces_ptr, count_ptr, parts_lse_ptr, x0, T, room, scale,
+                    q_mma, k_mma, v_mma, out_mma, bars, entry_ptr, pieces_ptr, count_ptr, parts_lse_ptr, t0, Q, T, room, scale,
                     G, R, D, N, L, PER, RP, NBUF, NOUT,
                 ),
             ),
             (
                 load_tiles,
                 (
-                    q_desc, q_desc, k_desc, v_desc, q_bufs, q_bufs, k_bufs, v_bufs, bars, entry_ptr, pieces_ptr, count_ptr, x0, T, room,
+                    q_desc, q_desc, k_desc, v_desc, q_bufs, q_bufs, k_bufs, v_bufs, bars, entry_ptr, pieces_ptr, count_ptr, t0, Q, T, room,
                     G, D, N, L, PER, RP, NBUF, False,
                 ),
             ),
             (
                 store_tiles,
-                (parts_desc, out_bufs, bars, entry_ptr, pieces_ptr, count_ptr, x0, T, room, G, D, N, PER, NOUT),
+                (parts_desc, out_bufs, bars, entry_ptr, pieces_ptr, count_ptr, t0, Q, T, room, G, D, N, PER, NOUT),
             ),
         ],
         [1, 1],
@@ -241,11 +241,11 @@ def nsa_chosen_gather_forward_kernel(
 
 @gluon.jit
 def load_sums(
-    lse_ptr, delta_ptr, entry, is_query, rows, b, g, T, G: gl.constexpr, R: gl.constexpr, N: gl.constexpr, RP: gl.constexpr
+    lse_ptr, delta_ptr, entry, is_query, rows, b, g, t0, T, G: gl.constexpr, R: gl.constexpr, N: gl.constexpr, RP: gl.constexpr
 ):  # fmt: skip
     """lse and delta of the rows of a tile."""
     is_there = is_query & (rows % RP < R)
-    of_query = ((b * T + entry // N) * G + g).to(gl.int64) * R + rows % RP
+    of_query = ((b * T + t0 + entry // N) * G + g).to(gl.int64) * R + rows % RP
     lse = gl.load(lse_ptr + of_query, mask=is_there, other=float("inf"))
     return lse, gl.load(delta_ptr + of_query, mask=is_there, other=0.0)
 
@@ -253,9 +253,9 @@ def load_sums(
 @gluon.jit
 def differentiate_blocks(
     q_mma, grad_mma, k_bufs, k_mma, v_mma, half_mma, bars, owner_ptr, entry_ptr, pieces_ptr, count_ptr, lse_ptr, delta_ptr, dk_ptr, dv_ptr,
-    sums_ptr, x0, T, room, scale, factor,
+    sums_ptr, t0, Q, T, room, scale, factor,
     G: gl.constexpr, R: gl.constexpr, D: gl.constexpr, N: gl.constexpr, L: gl.constexpr, PER: gl.constexpr, RP: gl.constexpr,
-    NBUF: gl.constexpr,
+    NBUF: gl.constexpr, ADDS: gl.constexpr,
 ):  # fmt: skip
     """The warps that compute: parts of dq; and dk and dv of a block, or a sum over some of its queries."""
     ready, empty, block_ready, block_empty, out_ready, out_empty = bars
@@ -271,20 +271,20 @@ def differentiate_blocks(
     turn = 0
     blocks = 0
     for piece in range(gl.program_id(0), count_work(count_ptr), gl.num_programs(0)):
-        x, b, g, first, begin, end = open_work(pieces_ptr, piece, x0, room, G)
-        of_work = x.to(gl.int64) * T * N
+        x, b, g, first, begin, end = open_work(pieces_ptr, piece, room, G)
+        of_work = x.to(gl.int64) * Q * N
         dk = gl.zeros([L, D], gl.float32, SUMS)
         dv = gl.zeros([L, D], gl.float32, SUMS)
         mbarrier.wait(block_ready.index(0), blocks & 1)
         # What belongs to a query is asked for one tile ahead, and where it lies, two.
         entry = load_entry(entry_ptr + of_work, begin + rows // RP, end, 0)
         ahead = load_entry(entry_ptr + of_work, begin + PER + rows // RP, end, 0)
-        lse, delta = load_sums(lse_ptr, delta_ptr, entry, begin + rows // RP < end, rows, b, g, T, G, R, N, RP)
+        lse, delta = load_sums(lse_ptr, delta_ptr, entry, begin + rows // RP < end, rows, b, g, t0, T, G, R, N, RP)
         for start in range(begin, end, PER):
             buf = turn % NBUF
-            t = entry // N
+            t = t0 + entry // N
             next_lse, next_delta = load_sums(
-                lse_ptr, delta_ptr, ahead, start + PER + rows // RP < end, rows, b, g, T, G, R, N, RP
+                lse_ptr, delta_ptr, ahead, start + PER + rows // RP < end, rows, b, g, t0, T, G, R, N, RP
             )
             entry = ahead
             ahead = load_entry(entry_ptr + of_work, start + 2 * PER + rows // RP, end, 0)
@@ -335,20 +335,24 @@ def differentiate_blocks(
             s = first + of_block
             mine = gl.load(owner_ptr + b * T + s, mask=s < T, other=-1) == first
             into = (((b * T + s) * G + g).to(gl.int64) * D)[:, None] + d[None, :]
-            gl.store(dk_ptr + into, (dk * factor).to(q_mma.dtype), mask=mine[:, None])
-            gl.store(dv_ptr + into, dv.to(q_mma.dtype), mask=mine[:, None])
+            dk = dk * factor
+            if ADDS:
+                dk += gl.load(dk_ptr + into, mask=mine[:, None], other=0.0)
+                dv += gl.load(dv_ptr + into, mask=mine[:, None], other=0.0)
+            gl.store(dk_ptr + into, dk.to(dk_ptr.dtype.element_ty), mask=mine[:, None])
+            gl.store(dv_ptr + into, dv.to(dv_ptr.dtype.element_ty), mask=mine[:, None])
         else:
             of_sums = sums_ptr + sums.to(gl.int64) * 2 * L * D + (of_block * D)[:, None] + d[None, :]
             gl.store(of_sums, dk * factor)
             gl.store(of_sums + L * D, dv)
 
 
-@gluon.jit(do_not_specialize=["x0", "T", "room"])
+@gluon.jit(do_not_specialize=["t0", "Q", "T", "room"])
 def nsa_chosen_gather_gradient_kernel(
     q_desc, grad_desc, k_desc, v_desc, parts_desc, owner_ptr, entry_ptr, pieces_ptr, count_ptr, lse_ptr, delta_ptr, dk_ptr, dv_ptr, sums_ptr,
-    x0, T, room, scale, factor,
+    t0, Q, T, room, scale, factor,
     H: gl.constexpr, G: gl.constexpr, D: gl.constexpr, N: gl.constexpr, L: gl.constexpr, PER: gl.constexpr, RP: gl.constexpr,
-    NBUF: gl.constexpr,
+    NBUF: gl.constexpr, ADDS: gl.constexpr,
 ):  # fmt: skip
     """Parts of dq; and dk and dv of one block after another where all of its queries are one piece of work, where not, a sum for
     `nsa_chosen_join_keys_kernel`.
@@ -377,19 +381,19 @@ def nsa_chosen_gather_gradient_kernel(
                 differentiate_blocks,
                 (
                     q_mma, grad_mma, k_bufs, k_mma, v_mma, half_mma, bars, owner_ptr, entry_ptr, pieces_ptr, count_ptr, lse_ptr, delta_ptr,
-                    dk_ptr, dv_ptr, sums_ptr, x0, T, room, scale, factor, G, R, D, N, L, PER, RP, NBUF,
+                    dk_ptr, dv_ptr, sums_ptr, t0, Q, T, room, scale, factor, G, R, D, N, L, PER, RP, NBUF, ADDS,
                 ),
             ),
             (
                 load_tiles,
                 (
-                    q_desc, grad_desc, k_desc, v_desc, q_bufs, grad_bufs, k_bufs, v_bufs, bars, entry_ptr, pieces_ptr, count_ptr, x0, T, room,
+                    q_desc, grad_desc, k_desc, v_desc, q_bufs, grad_bufs, k_bufs, v_bufs, bars, entry_ptr, pieces_ptr, count_ptr, t0, Q, T, room,
                     G, D, N, L, PER, RP, NBUF, True,
                 ),
             ),
             (
                 store_tiles,
-                (parts_desc, out_bufs, bars, entry_ptr, pieces_ptr, count_ptr, x0, T, room, G, D, N, PER, 1),
+                (parts_desc, out_bufs, bars, entry_ptr, pieces_ptr, count_ptr, t0, Q, T, room, G, D, N, PER, 1),
             ),
         ],
         [1, 1],

@@ -31,8 +31,8 @@ def nsa_chosen_count_kernel(edges_ptr, count_ptr, Y, T, PIECE: tl.constexpr, SIZ
     tl.store(count_ptr + y, count + (tl.where(count > 1, count, 0) << 32), mask=y < Y)
 
 
-@triton.jit(do_not_specialize=["Y", "T", "n", "room"])
-def nsa_chosen_cut_kernel(edges_ptr, upto_ptr, pieces_ptr, Y, T, n, room, PIECE: tl.constexpr, SIZE: tl.constexpr):
+@triton.jit(do_not_specialize=["Y", "T", "entries", "room"])
+def nsa_chosen_cut_kernel(edges_ptr, upto_ptr, pieces_ptr, Y, T, entries, room, PIECE: tl.constexpr, SIZE: tl.constexpr):
     """The pieces of some blocks: (6, room), as Work has them."""
     y = tl.program_id(0) * SIZE + tl.arange(0, SIZE)
     begin, end, count = count_pieces(edges_ptr, y, Y, T, PIECE)
@@ -41,8 +41,8 @@ def nsa_chosen_cut_kernel(edges_ptr, upto_ptr, pieces_ptr, Y, T, n, room, PIECE:
     into = pieces_ptr + (upto & 0xFFFFFFFF).to(tl.int32) - count
     sums = (upto >> 32).to(tl.int32) - count
     # Places count from the beginning of the row and group.
-    begin -= x * T * n
-    end -= x * T * n
+    begin -= x * entries
+    end -= x * entries
     for i in range(tl.max(count, 0)):
         mine = i < count
         tl.store(into + i, x, mask=mine)

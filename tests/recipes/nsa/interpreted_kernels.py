@@ -47,7 +47,7 @@ def test_every_stage_and_its_gradients(
     monkeypatch.setattr(past_attention, "MOST_BLOCKS", 32 if by_words else 0)
     # Some queries and some groups at a time, as long rows have it.
     monkeypatch.setattr(fast_selection, "_MOST_SCORES", 1)
-    monkeypatch.setattr(chosen_attention, "_MOST_PARTS", 1)
+    monkeypatch.setattr(chosen_attention, "_MOST_PARTS", 2**15)
     torch.manual_seed(0)
     positions = torch.cat([torch.arange(length) for length in documents]).expand(rows, -1).contiguous()
     frame = build_frame(positions, pattern, WIDTH, torch.float32)
