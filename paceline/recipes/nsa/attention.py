@@ -67,6 +67,7 @@ class SparseAttention(nn.Module):
         super().__init__()
         self.shape = shape
         self._stages = stages
+        self._is_marked = is_marked
         self._mark = mark_stage if is_marked else mark_nothing
         inner, hidden = shape.heads * shape.head_width, shape.compression_hidden or 2 * shape.head_width
         self.project_query = nn.Linear(shape.width, inner, bias=False)
@@ -88,7 +89,7 @@ class SparseAttention(nn.Module):
             cache.append(states, self.compress_keys, self.compress_values)
         # The reference fills no cache: what is to be decoded from one is read by plain torch.
         stages = self._stages or TORCH
-        attend = self._attend if stages.can_compile else self._attend_uncompiled
+        attend = self._attend_uncompiled if self._is_marked else self._attend
         mixed_BTHD: Tensor = attend(stages, query, states, self.gates(hidden_BTW), frame, blocks_BTGn)
         return self._project_out(mixed_BTHD)
 
@@ -143,6 +144,7 @@ class SparseAttention(nn.Module):
         with self._mark("mix"):
             return stages.mix(gates_BTH3, compressed, selected, window)
 
+    # What is compiled is one kernel after another, without borders between stages: where these are looked at, it runs as written.
     _attend_uncompiled = torch.compiler.disable(_attend)  # type: ignore[no-untyped-call]
 
     def _project_out(self, mixed_BTHD: Tensor) -> Tensor:

@@ -42,18 +42,31 @@ def plan_work(chosen: Tensor, block: int, reach: int, piece: int = PIECE) -> Wor
     # chosen comes last, as if it were one more block.
     base = torch.arange(X, dtype=torch.int32, device=device)[:, None] * (T + 1)
     key, order = (torch.where(chosen < 0, T, chosen).view(X, entries) + base).view(-1).sort(stable=True)
-    dtype = torch.int64 if reach >= 2**31 else torch.int32
-    entry = torch.empty((X, entries), dtype=dtype, device=device)
+    entry, pieces, upto = new_work(chosen, reach, piece)
     torch.sub(order.view(X, entries), torch.arange(X, device=device)[:, None] * entries, out=entry)
     blocks = torch.arange(X * (T + 1) + 1, dtype=torch.int32, device=device)
     edges = torch.searchsorted(key, blocks, out_int32=True)
     count = torch.empty(X * (T + 1), dtype=torch.int64, device=device)
     grid = (-(-len(count) // 256),)
     nsa_chosen_count_kernel[grid](edges, count, len(count), T, PIECE=piece, SIZE=256, num_warps=2)
-    upto = count.cumsum(0)
-    most = X * -(-entries // piece)
-    pieces = torch.empty((6, X * T + most), dtype=torch.int32, device=device)
+    torch.cumsum(count, 0, out=upto)
     nsa_chosen_cut_kernel[grid](
         edges, upto, pieces, len(count), T, n, pieces.shape[1], PIECE=piece, SIZE=256, num_warps=2
     )
+    return build_work(entry, pieces, upto, block)
+
+
+def new_work(chosen: Tensor, reach: int, piece: int = PIECE) -> tuple[Tensor, Tensor, Tensor]:
+    """Room for `entry`, `pieces` and `upto`."""
+    X, T, n = chosen.shape
+    entry = chosen.new_empty((X, T * n), dtype=torch.int64 if reach >= 2**31 else torch.int32)
+    pieces = chosen.new_empty((6, X * T + X * -(-T * n // piece)), dtype=torch.int32)
+    return entry, pieces, chosen.new_empty(X * (T + 1), dtype=torch.int64)
+
+
+def build_work(entry: Tensor, pieces: Tensor, upto: Tensor, block: int) -> Work:
+    """From what was kept of it: the rest follows from how large that is."""
+    X = len(entry)
+    T = len(upto) // X - 1
+    most = pieces.shape[1] - X * T
     return Work(entry, pieces, upto, X * -(-T // block) + most, 2 * most)
