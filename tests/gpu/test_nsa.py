@@ -3,6 +3,7 @@ selected, what must not be seen, the same bits again. Trainings are in test_nsa_
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -295,6 +296,37 @@ def test_sums_of_products_are_exact() -> None:
     out, grad = (torch.randn(2, 37, 3, 64, device="cuda", generator=random).bfloat16() for _ in range(2))
     expected = torch.einsum("bthd,bthd->bth", out.double(), grad.double())
     torch.testing.assert_close(sum_products(out, grad), expected.float(), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("documents", [(1500, 1, 1599), (700, 324)], ids=["by blocks", "by words"])
+def test_a_layer_is_compiled_in_one_piece_and_computes_the_same(documents: tuple[int, ...]) -> None:
+    """With the blocks given, because near-ties flip where a compiler rounds in other places; and selecting, in the same piece."""
+    positions = make_positions(documents, (sum(documents),)).cuda()
+    attention = build_fast(12, 2, 64, PAPER).float()
+    hidden, upstream = (make_hidden(positions, seed=seed).cuda().float() for seed in (1, 2))
+    hidden.requires_grad_()
+    frame = frame_of(positions, attention, torch.float32)
+    shape = (2, 2, positions.shape[1], PAPER.num_selection(positions.shape[1]))
+    scores = torch.rand(shape, device="cuda", generator=torch.Generator("cuda").manual_seed(7))
+    blocks = choose_blocks(scores, positions, PAPER)
+
+    def run(call: Callable[..., Tensor], given: Tensor | None) -> list[Tensor]:
+        with torch.autocast("cuda", torch.bfloat16):
+            mixed = call(hidden, frame, None, given)
+        return [mixed, *torch.autograd.grad(mixed, [hidden, *attention.parameters()], upstream.to(mixed.dtype))]
+
+    torch._dynamo.reset()
+    compiled = torch.compile(lambda *given: attention(*given), fullgraph=True, dynamic=False)
+    expected, found = run(attention, blocks), run(compiled, blocks)
+    names = ["output", "hidden", *dict(attention.named_parameters())]
+    errors = {name: relative_error(*pair) for name, pair in zip(names, zip(found, expected, strict=True), strict=True)}
+    print(errors)
+    assert all(error <= LIMITS[torch.bfloat16] for error in errors.values()), errors
+    again = run(compiled, blocks)
+    assert all(torch.equal(*pair) for pair in zip(again, found, strict=True)), "the same bits again"
+    mixed, *gradients = run(compiled, None)
+    assert relative_error(mixed, run(attention, None)[0]) < 5 * LIMITS[torch.bfloat16]
+    assert all(gradient.isfinite().all() for gradient in gradients)
 
 
 @pytest.mark.usefixtures("most_blocks")

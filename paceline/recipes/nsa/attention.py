@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from paceline.engine.attend import KERNELS
 from paceline.recipes.nsa import reference
@@ -27,6 +28,9 @@ from paceline.recipes.nsa.pattern import Frame, Pattern, build_frame
 from paceline.recipes.nsa.rotary import Rotation, rotate
 from paceline.recipes.nsa.stages import Cache, Stages, States, turn_keys
 from paceline.recipes.nsa.torch_path import TORCH
+
+_COLUMNS = 64
+"""a projection has a multiple of so many: what tensor cores are fast at"""
 
 
 @dataclass(frozen=True)
@@ -67,6 +71,7 @@ class SparseAttention(nn.Module):
         super().__init__()
         self.shape = shape
         self._stages = stages
+        self._is_marked = is_marked
         self._mark = mark_stage if is_marked else mark_nothing
         inner, hidden = shape.heads * shape.head_width, shape.compression_hidden or 2 * shape.head_width
         self.project_query = nn.Linear(shape.width, inner, bias=False)
@@ -82,14 +87,14 @@ class SparseAttention(nn.Module):
         """With a cache, which must be empty, what decoding will need of these tokens is kept there; with blocks, none are selected."""
         if self._stages is None and cache is None:
             return self._by_reference(hidden_BTW, frame, blocks_BTGn)
-        query, states = self._project(hidden_BTW)
+        query, states, logits = self._project(hidden_BTW)
         query, states = rotate(query, frame.rotation), turn_keys(states, frame.rotation)
         if cache is not None:
             cache.append(states, self.compress_keys, self.compress_values)
         # The reference fills no cache: what is to be decoded from one is read by plain torch.
         stages = self._stages or TORCH
-        attend = self._attend if stages.can_compile else self._attend_uncompiled
-        mixed_BTHD: Tensor = attend(stages, query, states, self.gates(hidden_BTW), frame, blocks_BTGn)
+        attend = self._attend_uncompiled if self._is_marked else self._attend
+        mixed_BTHD: Tensor = attend(stages, query, states, self.gates.open(logits), frame, blocks_BTGn)
         return self._project_out(mixed_BTHD)
 
     def build_frame(self, positions_BT: Tensor, dtype: torch.dtype) -> Frame:
@@ -103,17 +108,30 @@ class SparseAttention(nn.Module):
 
     def decode(self, hidden_B1W: Tensor, moment: Moment, cache: Cache) -> Tensor:
         """The same for one more token per row, (B, 1, W), which the cache has not seen yet."""
-        query, states = self._project(hidden_B1W)
+        # Each by itself: to lay the weights side by side would cost a token more than two products fewer save it.
+        query, states = self._share_out(self.project_query(hidden_B1W), self.project_states(hidden_B1W))
         gates_B1H3 = self.gates(hidden_B1W)
         mixed_B1HD = cache.step(query, states, gates_B1H3, moment, self.compress_keys, self.compress_values)
         return self._project_out(mixed_B1HD)
 
-    def _project(self, hidden_BTW: Tensor) -> tuple[Tensor, States]:
-        """Not turned yet."""
-        shape = self.shape
-        query = self.project_query(hidden_BTW).unflatten(-1, (shape.heads, -1))
-        projected = self.project_states(hidden_BTW).unflatten(-1, (2 * len(BRANCHES), shape.groups, -1))
-        return query, States(*projected.unbind(2))
+    def _project(self, hidden_BTW: Tensor) -> tuple[Tensor, States, Tensor]:
+        """Query and states, not turned yet, and what the gates are opened by: one product, and one gradient of its input.
+
+        Gates alone are a few columns, no multiple of what tensor cores take at a time: their product would be as slow as that of the query.
+        """
+        weights = [self.project_query.weight, self.project_states.weight, self.gates.project.weight]
+        widths = [len(weight) for weight in weights]
+        rest = -sum(widths) % _COLUMNS
+        weights.append(weights[0].new_zeros(rest, self.shape.width))
+        projected = F.linear(hidden_BTW, torch.cat(weights))
+        query, states, logits, _ = torch.split(projected, [*widths, rest], dim=-1)
+        return *self._share_out(query, states), logits
+
+    def _share_out(self, query_BTf: Tensor, states_BTf: Tensor) -> tuple[Tensor, States]:
+        """What was projected, by heads; and by branches and groups."""
+        query = torch.unflatten(query_BTf, -1, (self.shape.heads, -1))
+        states = torch.unflatten(states_BTf, -1, (2 * len(BRANCHES), self.shape.groups, -1))
+        return query, States(*states.unbind(2))
 
     def _attend(
         self,
@@ -143,6 +161,7 @@ class SparseAttention(nn.Module):
         with self._mark("mix"):
             return stages.mix(gates_BTH3, compressed, selected, window)
 
+    # What is compiled is one kernel after another, without borders between stages: where these are looked at, it runs as written.
     _attend_uncompiled = torch.compiler.disable(_attend)  # type: ignore[no-untyped-call]
 
     def _project_out(self, mixed_BTHD: Tensor) -> Tensor:

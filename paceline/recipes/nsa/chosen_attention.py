@@ -2,8 +2,8 @@
 
 out = attend_chosen(q, k, v, chosen, owner, block)    # q (B, T, H, D), k and v (B, T, G, D), chosen (B, T, G, n)
 
-What a query finds in each of its blocks is kept until all are found, n times as much as the result: so some queries at a time are
-computed, fewer of many or wide heads. They also stay in the GPU's cache better, where each is looked up n times.
+What a query finds in each of its blocks is kept until all are found, n times as much as the result: so of long rows, or many or wide
+heads, some queries at a time are computed.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
+from torch.library import custom_op
 
-from paceline.recipes.nsa.chosen_work import Work, plan_work
+from paceline.recipes.nsa.chosen_work import build_work, new_work, plan_work
 from paceline.recipes.nsa.gather_attention import can_gather, differentiate_blocks, read_blocks
 from paceline.recipes.nsa.launching import LOG2_E, precision_of, sum_products
-from paceline.recipes.nsa.tiles import BUILT_IN, Tiles
+from paceline.recipes.nsa.tiles import BUILT_IN, Tiles, decode_tiles
 
 _MOST_PARTS = 2**33
 """bytes that are kept of what queries found"""
@@ -36,83 +36,115 @@ def attend_chosen(
 
     `owner` (B, T) is the first key of the block that each key belongs to: at the end of a document blocks are shorter than `block`.
     """
-    out: Tensor = _Chosen.apply(q, k, v, chosen, owner, block, tiles)  # type: ignore[no-untyped-call]
+    chosen = chosen.permute(0, 2, 1, 3).int().contiguous().flatten(0, 1)
+    out: Tensor = _attend(q.contiguous(), k.contiguous(), v.contiguous(), chosen, owner, block, tiles.code)[0]
     return out
 
 
-class _Chosen(torch.autograd.Function):
-    @staticmethod
-    def forward(
-        ctx: Any, q: Tensor, k: Tensor, v: Tensor, chosen: Tensor, owner: Tensor, block: int, tiles: Tiles
-    ) -> Tensor:
-        from paceline.recipes.nsa.chosen_kernels import nsa_chosen_forward_kernel, nsa_chosen_join_kernel
+@custom_op("paceline_nsa::chosen", mutates_args=())
+def _attend(
+    q: Tensor, k: Tensor, v: Tensor, chosen: Tensor, owner: Tensor, block: int, tiles: str
+) -> tuple[Tensor, Tensor, list[Tensor]]:
+    """With what the gradients want: the logarithm of the denominator, and the work of each slice, three tensors."""
+    from paceline.recipes.nsa.chosen_kernels import nsa_chosen_forward_kernel, nsa_chosen_join_kernel
 
-        q, k, v = q.contiguous(), k.contiguous(), v.contiguous()
-        B, T, H, D = q.shape
-        chosen = chosen.permute(0, 2, 1, 3).int().contiguous().flatten(0, 1)
-        sizes = _sizes(q, k, chosen)
-        out, lse = torch.empty_like(q), q.new_empty((B, T, H), dtype=torch.float32)
-        works = []
-        for t0, some in _slices(q, k, chosen):
-            # Places in the parts of a group, and in the queries of a row.
-            work = plan_work(some, T, block, max(some[0].numel() * (H // k.shape[2]), T * H) * D)
-            parts, parts_lse = _new_parts(q, k, some), _new_parts(q, k, some, of_one=True)
-            if can_gather(q, k, block):
-                read_blocks(q, k, v, work, parts, parts_lse, t0, block)
-            else:
-                nsa_chosen_forward_kernel[(work.programs,)](
-                    q, k, v, work.entry, work.pieces, work.upto[-1:], parts, parts_lse, t0, some.shape[1], T,
-                    work.pieces.shape[1], LOG2_E / math.sqrt(D), L=block, **_tile(tiles, "selected_forward", q, block), **sizes,
-                )  # fmt: skip
-            nsa_chosen_join_kernel[_grid_of_queries(q, k, some)](
-                parts, parts_lse, some, out, lse, t0, some.shape[1], T, ROWS=_JOINED, num_warps=_JOINED * D // 512, **sizes
-            )
-            works.append(work)
-            # Before the next ones are made: two at once would be twice the memory.
-            del parts, parts_lse
-        planned = [each for work in works for each in (work.entry, work.pieces, work.upto)]
-        ctx.save_for_backward(q, k, v, chosen, owner, out, lse, *planned)
-        ctx.block, ctx.tiles, ctx.rooms = block, tiles, [(work.programs, work.sums_room) for work in works]
-        return out
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> Any:
-        from paceline.recipes.nsa.chosen_kernels import (
-            nsa_chosen_gradient_kernel,
-            nsa_chosen_join_keys_kernel,
-            nsa_chosen_sum_kernel,
-        )
-
-        q, k, v, chosen, owner, out, lse, *planned = ctx.saved_tensors
-        grad = grad.contiguous()
-        T, D = q.shape[1], q.shape[3]
-        sizes = _sizes(q, k, chosen)
-        factor = 1 / math.sqrt(D)
-        delta = sum_products(out, grad)
-        # What several slices of the queries add to keys is summed up in fp32, in their order.
-        dtype = torch.float32 if len(ctx.rooms) > 1 else k.dtype
-        dq, dk, dv = torch.empty_like(q), torch.zeros_like(k, dtype=dtype), torch.zeros_like(v, dtype=dtype)
-        for i, (t0, some) in enumerate(_slices(q, k, chosen)):
-            work = Work(*planned[3 * i : 3 * i + 3], *ctx.rooms[i])
-            room, count = work.pieces.shape[1], work.upto[-1:]
-            parts = _new_parts(q, k, some)
-            sums = q.new_empty((work.sums_room, 2, ctx.block, D), dtype=torch.float32)
-            if can_gather(q, k, ctx.block):
-                differentiate_blocks(q, k, v, grad, owner, work, lse, delta, parts, dk, dv, sums, t0, ctx.block, i > 0)
-            else:
-                nsa_chosen_gradient_kernel[(work.programs,)](
-                    q, k, v, owner, work.entry, work.pieces, count, lse, delta, grad, parts, dk, dv, sums, t0, some.shape[1],
-                    T, room, factor * LOG2_E, factor, L=ctx.block, ADDS=i > 0, **_tile(ctx.tiles, "selected_gradient", q, ctx.block), **sizes,
-                )  # fmt: skip
-            nsa_chosen_join_keys_kernel[(work.programs, -(-ctx.block // _JOINED_KEYS))](
-                owner, work.pieces, count, sums, dk, dv, T, room, G=sizes["G"], D=D, L=ctx.block, SIZE=_JOINED_KEYS, ADDS=i > 0
+    T, D = q.shape[1], q.shape[3]
+    sizes = _sizes(q, k, chosen)
+    out, lse = _new_outputs(q)
+    planned = []
+    for t0, some in _slices(q, k, chosen):
+        work = plan_work(some, T, block, _reach(q, k, some))
+        parts, parts_lse = _new_parts(q, k, some), _new_parts(q, k, some, of_one=True)
+        if can_gather(q, k, block):
+            read_blocks(q, k, v, work, parts, parts_lse, t0, block)
+        else:
+            nsa_chosen_forward_kernel[(work.programs,)](
+                q, k, v, work.entry, work.pieces, work.upto[-1:], parts, parts_lse, t0, some.shape[1], T, work.pieces.shape[1],
+                LOG2_E / math.sqrt(D), L=block, **_tile(decode_tiles(tiles), "selected_forward", q, block), **sizes,
             )  # fmt: skip
-            nsa_chosen_sum_kernel[_grid_of_queries(q, k, some)](
-                parts, some, dq, t0, some.shape[1], T, factor, ROWS=_JOINED, num_warps=_JOINED * D // 512, **sizes
-            )
-            del parts, sums
-        return dq, dk.to(k.dtype), dv.to(v.dtype), None, None, None, None
+        nsa_chosen_join_kernel[_grid_of_queries(q, k, some)](
+            parts, parts_lse, some, out, lse, t0, some.shape[1], T, ROWS=_JOINED, num_warps=_JOINED * D // 512, **sizes
+        )
+        planned += [work.entry, work.pieces, work.upto]
+        # Before the next ones are made: two at once would be twice the memory.
+        del parts, parts_lse
+    return out, lse, planned
+
+
+@_attend.register_fake
+def _(
+    q: Tensor, k: Tensor, v: Tensor, chosen: Tensor, owner: Tensor, block: int, tiles: str
+) -> tuple[Tensor, Tensor, list[Tensor]]:
+    planned = [each for _, some in _slices(q, k, chosen) for each in new_work(some, q.shape[1], _reach(q, k, some))]
+    return *_new_outputs(q), planned
+
+
+def _new_outputs(q: Tensor) -> tuple[Tensor, Tensor]:
+    return torch.empty_like(q), q.new_empty(q.shape[:3], dtype=torch.float32)
+
+
+@custom_op("paceline_nsa::chosen_gradient", mutates_args=())
+def _differentiate(
+    grad: Tensor, q: Tensor, k: Tensor, v: Tensor, chosen: Tensor, owner: Tensor, out: Tensor, lse: Tensor,
+    planned: list[Tensor], block: int, tiles: str,
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    from paceline.recipes.nsa.chosen_kernels import (
+        nsa_chosen_gradient_kernel,
+        nsa_chosen_join_keys_kernel,
+        nsa_chosen_sum_kernel,
+    )
+
+    T, D = q.shape[1], q.shape[3]
+    sizes = _sizes(q, k, chosen)
+    factor = 1 / math.sqrt(D)
+    delta = sum_products(out, grad)
+    # What several slices of the queries add to keys is summed up in fp32, in their order.
+    dtype = torch.float32 if len(planned) > 3 else k.dtype
+    dq, dk, dv = torch.empty_like(q), torch.zeros_like(k, dtype=dtype), torch.zeros_like(v, dtype=dtype)
+    for i, (t0, some) in enumerate(_slices(q, k, chosen)):
+        entry, pieces, upto = planned[3 * i : 3 * i + 3]
+        work = build_work(entry, pieces, upto, block)
+        room, count = work.pieces.shape[1], work.upto[-1:]
+        parts = _new_parts(q, k, some)
+        sums = q.new_empty((work.sums_room, 2, block, D), dtype=torch.float32)
+        if can_gather(q, k, block):
+            differentiate_blocks(q, k, v, grad, owner, work, lse, delta, parts, dk, dv, sums, t0, block, i > 0)
+        else:
+            nsa_chosen_gradient_kernel[(work.programs,)](
+                q, k, v, owner, work.entry, work.pieces, count, lse, delta, grad, parts, dk, dv, sums, t0, some.shape[1], T, room,
+                factor * LOG2_E, factor, L=block, ADDS=i > 0, **_tile(decode_tiles(tiles), "selected_gradient", q, block), **sizes,
+            )  # fmt: skip
+        nsa_chosen_join_keys_kernel[(work.programs, -(-block // _JOINED_KEYS))](
+            owner, work.pieces, count, sums, dk, dv, T, room, G=sizes["G"], D=D, L=block, SIZE=_JOINED_KEYS, ADDS=i > 0
+        )
+        nsa_chosen_sum_kernel[_grid_of_queries(q, k, some)](
+            parts, some, dq, t0, some.shape[1], T, factor, ROWS=_JOINED, num_warps=_JOINED * D // 512, **sizes
+        )
+        del parts, sums
+    return dq, dk.to(k.dtype), dv.to(v.dtype)
+
+
+@_differentiate.register_fake
+def _(grad: Tensor, q: Tensor, k: Tensor, v: Tensor, *_: Any) -> tuple[Tensor, Tensor, Tensor]:
+    return torch.empty_like(q), torch.empty_like(k), torch.empty_like(v)
+
+
+def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor, list[Tensor]]) -> None:
+    *tensors, ctx.block, ctx.tiles = inputs
+    out, lse, planned = output
+    ctx.save_for_backward(*tensors, out, lse, *planned)
+    ctx.mark_non_differentiable(lse, *planned)
+    # Or torch would fill zeros to stand for the gradients that they have not.
+    ctx.set_materialize_grads(False)
+
+
+def _backward(ctx: Any, grad: Tensor, *_: Any) -> Any:
+    q, k, v, chosen, owner, out, lse, *planned = ctx.saved_tensors
+    grads = _differentiate(grad.contiguous(), q, k, v, chosen, owner, out, lse, planned, ctx.block, ctx.tiles)
+    return *grads, None, None, None, None
+
+
+_attend.register_autograd(_backward, setup_context=_keep)
 
 
 def _slices(q: Tensor, k: Tensor, chosen: Tensor) -> Iterator[tuple[int, Tensor]]:
@@ -123,6 +155,12 @@ def _slices(q: Tensor, k: Tensor, chosen: Tensor) -> Iterator[tuple[int, Tensor]
     size = -(-length // max(1, -(-length * of_one // _MOST_PARTS)))
     for t0 in range(0, length, size):
         yield t0, chosen[:, t0 : t0 + size].contiguous()
+
+
+def _reach(q: Tensor, k: Tensor, chosen: Tensor) -> int:
+    """Places in the parts of a group, or in the queries of a row."""
+    _, T, H, D = q.shape
+    return max(chosen[0].numel() * (H // k.shape[2]), T * H) * D
 
 
 def _new_parts(q: Tensor, k: Tensor, chosen: Tensor, of_one: bool = False) -> Tensor:

@@ -191,7 +191,9 @@ def nsa_chosen_gradient_kernel(
             store_tile(parts_ptr + of_work * R * D, part, D, is_there, dq, D)
         sums = tl.load(pieces_ptr + 4 * room + piece)
         if sums < 0:
-            store_block(dk_ptr + offset, dv_ptr + offset, owner_ptr + b * T, first, of_block, dk * factor, dv, T, G, D, ADDS)
+            store_block(
+                dk_ptr + offset, dv_ptr + offset, owner_ptr + b * T, first, of_block, dk * factor, dv, T, G, D, ADDS
+            )
         else:
             into = sums_ptr + sums.to(tl.int64) * 2 * L * D
             store_tile(into, of_block, D, of_block < L, dk * factor, D)
@@ -199,7 +201,9 @@ def nsa_chosen_gradient_kernel(
 
 
 @triton.jit
-def store_block(dk_ptr, dv_ptr, owner_ptr, first, rows, dk, dv, T, G: tl.constexpr, D: tl.constexpr, ADDS: tl.constexpr):
+def store_block(
+    dk_ptr, dv_ptr, owner_ptr, first, rows, dk, dv, T, G: tl.constexpr, D: tl.constexpr, ADDS: tl.constexpr
+):
     """Some rows of a block, in place of what is there or added to it. At the end of its document it is shorter: the keys after it belong to the next one, which another program writes."""
     s = first + rows
     mine = tl.load(owner_ptr + s, mask=s < T, other=-1) == first

@@ -32,7 +32,7 @@ class Work:
     """there are no more sums than this"""
 
 
-def plan_work(chosen: Tensor, length: int, block: int, reach: int, piece: int = PIECE) -> Work:
+def plan_work(chosen: Tensor, length: int, block: int, reach: int) -> Work:
     """From the first keys of each query's blocks (X, Q, n), -1 for none, in rows of so many keys. `reach`: how far apart in memory what is
     found by `entry` may lie."""
     from paceline.recipes.nsa.work_kernels import nsa_chosen_count_kernel, nsa_chosen_cut_kernel
@@ -43,18 +43,36 @@ def plan_work(chosen: Tensor, length: int, block: int, reach: int, piece: int = 
     # chosen comes last, as if it were one more block.
     base = torch.arange(X, dtype=torch.int32, device=device)[:, None] * (length + 1)
     key, order = (torch.where(chosen < 0, length, chosen).view(X, entries) + base).view(-1).sort(stable=True)
-    dtype = torch.int64 if reach >= 2**31 else torch.int32
-    entry = torch.empty((X, entries), dtype=dtype, device=device)
+    entry, pieces, upto = new_work(chosen, length, reach)
     torch.sub(order.view(X, entries), torch.arange(X, device=device)[:, None] * entries, out=entry)
     blocks = torch.arange(X * (length + 1) + 1, dtype=torch.int32, device=device)
     edges = torch.searchsorted(key, blocks, out_int32=True)
     count = torch.empty(X * (length + 1), dtype=torch.int64, device=device)
     grid = (-(-len(count) // 256),)
-    nsa_chosen_count_kernel[grid](edges, count, len(count), length, PIECE=piece, SIZE=256, num_warps=2)
-    upto = count.cumsum(0)
-    most = X * -(-entries // piece)
-    pieces = torch.empty((6, X * min(length, entries) + most), dtype=torch.int32, device=device)
+    nsa_chosen_count_kernel[grid](edges, count, len(count), length, PIECE=PIECE, SIZE=256, num_warps=2)
+    torch.cumsum(count, 0, out=upto)
     nsa_chosen_cut_kernel[grid](
-        edges, upto, pieces, len(count), length, entries, pieces.shape[1], PIECE=piece, SIZE=256, num_warps=2
+        edges, upto, pieces, len(count), length, entries, pieces.shape[1], PIECE=PIECE, SIZE=256, num_warps=2
     )
-    return Work(entry, pieces, upto, X * -(-length // block) + most, 2 * most)
+    return build_work(entry, pieces, upto, block)
+
+
+def new_work(chosen: Tensor, length: int, reach: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Room for `entry`, `pieces` and `upto`."""
+    X, Q, n = chosen.shape
+    entry = chosen.new_empty((X, Q * n), dtype=torch.int64 if reach >= 2**31 else torch.int32)
+    pieces = chosen.new_empty((6, X * min(length, Q * n) + _count_cuts(entry)), dtype=torch.int32)
+    return entry, pieces, chosen.new_empty(X * (length + 1), dtype=torch.int64)
+
+
+def build_work(entry: Tensor, pieces: Tensor, upto: Tensor, block: int) -> Work:
+    """From what was kept of it: the rest follows from how large that is."""
+    X, cuts = len(entry), _count_cuts(entry)
+    length = len(upto) // X - 1
+    return Work(entry, pieces, upto, X * -(-length // block) + cuts, 2 * cuts)
+
+
+def _count_cuts(entry: Tensor) -> int:
+    """By so many there are more pieces than blocks, at the most."""
+    X, entries = entry.shape
+    return X * -(-entries // PIECE)

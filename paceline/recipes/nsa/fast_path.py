@@ -1,7 +1,7 @@
 """The stages on a GPU, with memory linear in length and sums in a fixed order: the same input gives the same bits.
 
 Each stage can be exchanged by itself (stages.py). Kernels are in Triton; they take heads of 64 or 128 numbers, 1 to 16 of them a group.
-torch.compile leaves them alone: it would compile each kernel anew for every call, and fails at some; all around them is compiled.
+They are launched by operators of torch (`paceline_nsa::`): torch.compile calls those as they are, and compiles all around them in one piece.
 """
 
 from __future__ import annotations
@@ -48,9 +48,7 @@ def attend_window(query_BTHD: Tensor, keys_BTGD: Tensor, values_BTGD: Tensor, fr
     return attend_range(query_BTHD, keys_BTGD, values_BTGD, fast(frame).window, "window", fast(frame).tiles)[0]
 
 
-FAST = Stages(
-    lay_out, compress, attend_compressed, select, attend_selected, attend_window, mix, FastCache, can_compile=False
-)
+FAST = Stages(lay_out, compress, attend_compressed, select, attend_selected, attend_window, mix, FastCache)
 
 
 def build_fast(tiles: Tiles) -> Stages:

@@ -12,6 +12,7 @@ from collections.abc import Iterable
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from paceline.engine.seen import Seen
 
@@ -31,10 +32,14 @@ class Gates(nn.Module):
         self._seen = Seen(empty=1 / len(BRANCHES))
 
     def forward(self, hidden_BTW: Tensor) -> Tensor:
-        logits = self.project(hidden_BTW).unflatten(-1, (self._heads, len(BRANCHES)))
+        return self.open(F.linear(hidden_BTW, self.project.weight))
+
+    def open(self, projected_BTf: Tensor) -> Tensor:
+        """From what the projection's weights alone have made of the tokens, f = 3 · H; its bias is added here."""
         # Their gradients nearly cancel out over a row: nothing is left of a bias of three numbers if each step on the way rounds.
-        wide = logits.to(torch.promote_types(logits.dtype, torch.float32))
-        gates_BTH3: Tensor = wide.sigmoid() if self._kind == "sigmoid" else wide.softmax(-1)
+        wide = projected_BTf.to(torch.promote_types(projected_BTf.dtype, torch.float32)) + self.project.bias
+        logits = torch.unflatten(wide, -1, (self._heads, len(BRANCHES)))
+        gates_BTH3: Tensor = logits.sigmoid() if self._kind == "sigmoid" else logits.softmax(-1)
         if self.training:
             tokens = gates_BTH3.detach().flatten(0, 1)
             # As many as there is room for, always: of fewer, what was there before would be read with them.

@@ -329,7 +329,11 @@ def differentiate_blocks(
             gl.thread_barrier()
             dk = warpgroup_mma(gl.convert_layout(ds, gl.DotOperandLayout(0, SUMS, 2)), q, dk, is_async=True)
             dq = warpgroup_mma(
-                ds_buf.permute((1, 0)), k_mma.index(0), gl.zeros([ROWS, D], gl.float32, SUMS), use_acc=False, is_async=True
+                ds_buf.permute((1, 0)),
+                k_mma.index(0),
+                gl.zeros([ROWS, D], gl.float32, SUMS),
+                use_acc=False,
+                is_async=True,
             )
             dv, dk, dq = warpgroup_mma_wait(0, deps=(dv, dk, dq))
             mbarrier.arrive(empty.index(buf), count=1)

@@ -18,8 +18,7 @@ def mark_nothing(stage: str) -> contextlib.AbstractContextManager[object]:
 
 
 def mark_stage(stage: str) -> contextlib.AbstractContextManager[object]:
-    # Compiled code is one kernel after another, without borders between stages.
-    return contextlib.nullcontext() if torch.compiler.is_compiling() else _Marked(f"nsa {stage}")
+    return _Marked(f"nsa {stage}")
 
 
 class _Marked(contextlib.AbstractContextManager[object]):

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
+from torch.library import custom_op
 
 from paceline.recipes.nsa.range_attention import Stretch, Words, attend_range
 from paceline.recipes.nsa.tiles import Tiles
@@ -26,16 +27,25 @@ def attend_past(q: Tensor, k: Tensor, v: Tensor, blocks: Tensor, past: Stretch, 
 
     `past`: from the document's first token to the query itself.
     """
-    return attend_range(q, k, v, past, "selected_past", tiles, Words(_write_words(blocks), block))[0]
+    return attend_range(q, k, v, past, "selected_past", tiles, Words(_write_words(blocks.contiguous()), block))[0]
 
 
+@custom_op("paceline_nsa::words", mutates_args=())
 def _write_words(blocks: Tensor) -> Tensor:
     """(B, G, T) int32: of each query and group, bit j is set where block j is chosen."""
     from paceline.recipes.nsa.past_kernels import nsa_chosen_past_words_kernel
 
     B, T, G, n = blocks.shape
-    words = blocks.new_empty((B, G, T), dtype=torch.int32)
+    words = _new_words(blocks)
     nsa_chosen_past_words_kernel[(-(-T * G // _ROWS), B)](
-        blocks.contiguous(), words, T, G=G, N=n, NP=1 << (n - 1).bit_length(), ROWS=_ROWS
+        blocks, words, T, G=G, N=n, NP=1 << (n - 1).bit_length(), ROWS=_ROWS
     )
     return words
+
+
+def _new_words(blocks: Tensor) -> Tensor:
+    B, T, G, _ = blocks.shape
+    return blocks.new_empty((B, G, T), dtype=torch.int32)
+
+
+_write_words.register_fake(_new_words)

@@ -44,6 +44,11 @@ class Pattern:
     local: int = 2
     """and so are the query's own block and those right before it"""
 
+    @property
+    def sizes(self) -> list[int]:
+        """All of them: Pattern(*sizes) is the same again."""
+        return [self.block, self.stride, self.selection_block, self.selected, self.window, self.initial, self.local]
+
     def num_compressed(self, length: int) -> int:
         """Compressed blocks that lie wholly in a document of this length."""
         return max(0, (length - self.block) // self.stride + 1)

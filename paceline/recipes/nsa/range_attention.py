@@ -11,10 +11,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch.autograd.function import once_differentiable
+from torch import Tensor
+from torch.library import custom_op
 
 from paceline.recipes.nsa.launching import LOG2_E, describe, precision_of
-from paceline.recipes.nsa.tiles import BUILT_IN, Tiles
+from paceline.recipes.nsa.tiles import BUILT_IN, Tiles, decode_tiles
 
 _ENOUGH_PROGRAMS = 512
 """tiles of keys that keep a GPU busy"""
@@ -26,13 +27,13 @@ _MOST_SPANS = 8
 class Stretch:
     """Which keys a query sees, and which queries see a key; both ends never go back along a row. All int32, on the device."""
 
-    low: torch.Tensor
+    low: Tensor
     """(B, T): the first key that query t sees"""
-    high: torch.Tensor
+    high: Tensor
     """(B, T): the key after the last one; not above `low`: none"""
-    since: torch.Tensor
+    since: Tensor
     """(B, S): the first query that may see key s"""
-    until: torch.Tensor
+    until: Tensor
     """(B, S): the query after the last one"""
 
 
@@ -40,13 +41,13 @@ class Stretch:
 class Words:
     """Which blocks of its stretch, which must be all of its document up to itself, a query sees. int32, on the device."""
 
-    words: torch.Tensor
+    words: Tensor
     """(B, G, T): bit j is set where it sees block j of its document"""
     block: int
     """keys of a block: a power of two"""
 
 
-def build_stretch(low: torch.Tensor, high: torch.Tensor, num_keys: int) -> Stretch:
+def build_stretch(low: Tensor, high: Tensor, num_keys: int) -> Stretch:
     """With the queries of each key, found without asking the device."""
     keys = torch.arange(num_keys, dtype=low.dtype, device=low.device).expand(low.shape[0], -1).contiguous()
     # high[t] > s from `since` on, low[t] > s from `until` on.
@@ -56,84 +57,128 @@ def build_stretch(low: torch.Tensor, high: torch.Tensor, num_keys: int) -> Stret
 
 
 def attend_range(
-    q: torch.Tensor,
-    k: torch.Tensor,
-    v: torch.Tensor,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
     stretch: Stretch,
     branch: str = "window",
     tiles: Tiles = BUILT_IN,
     words: Words | None = None,
-) -> tuple[torch.Tensor, torch.Tensor]:
+) -> tuple[Tensor, Tensor]:
     """What each query reads, 0 where it sees nothing, and the logarithm of its softmax's denominator (B, H, T); -inf there.
 
     `branch`: whose tiles the kernels are launched with: window, compressed or selected_past.
     """
-    out, logsum = _Range.apply(q, k, v, stretch, branch, tiles, words)  # type: ignore[no-untyped-call]
+    sees = (stretch.low, stretch.high, stretch.since, stretch.until)
+    chosen = (None, 0) if words is None else (words.words, words.block)
+    out, _, logsum = _attend(q.contiguous(), k.contiguous(), v.contiguous(), *sees, *chosen, branch, tiles.code)
     return out, logsum
 
 
-class _Range(torch.autograd.Function):
-    @staticmethod
-    def forward(
-        ctx: Any,
-        q: torch.Tensor,
-        k: torch.Tensor,
-        v: torch.Tensor,
-        stretch: Stretch,
-        branch: str,
-        tiles: Tiles,
-        words: Words | None,
-    ) -> Any:
-        from paceline.recipes.nsa.range_kernels import nsa_range_forward_kernel
+@custom_op("paceline_nsa::range", mutates_args=())
+def _attend(
+    q: Tensor, k: Tensor, v: Tensor, low: Tensor, high: Tensor, since: Tensor, until: Tensor, words: Tensor | None,
+    block: int, branch: str, tiles: str,
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    """What is read, and the logarithm of the denominator twice: as the gradients want it, and as it is told."""
+    from paceline.recipes.nsa.range_kernels import nsa_range_forward_kernel
 
-        q, k, v = q.contiguous(), k.contiguous(), v.contiguous()
-        B, T, H, D = q.shape
-        S, G = k.shape[1:3]
-        out = torch.empty_like(q)
-        lse, logsum = (q.new_empty((B, H, T), dtype=torch.float32) for _ in range(2))
-        tile = _tile(tiles, f"{branch}_forward", q, words)
-        nsa_range_forward_kernel[_grid(T, tile["BM"], B * H, words)](
-            *describe((q, tile["BM"]), (k, tile["BN"]), (v, tile["BN"])), stretch.low, stretch.high, words and words.words,
-            out, lse, logsum, T, S, LOG2_E / math.sqrt(D), H=H, G=G, D=D, SELECTION=words.block if words else 0, **tile,
-        )  # fmt: skip
-        ctx.save_for_backward(q, k, v, out, lse)
-        ctx.stretch, ctx.words, ctx.branch, ctx.tiles = stretch, words, branch, tiles
-        ctx.mark_non_differentiable(logsum)
-        # Or torch would fill zeros to stand for the gradient that it has not.
-        ctx.set_materialize_grads(False)
-        return out, logsum
+    B, T, H, D = q.shape
+    S, G = k.shape[1:3]
+    out, lse, logsum = _new_outputs(q)
+    chosen = _words(words, block)
+    tile = _tile(decode_tiles(tiles), f"{branch}_forward", q, chosen)
+    nsa_range_forward_kernel[_grid(T, tile["BM"], B * H, chosen)](
+        *describe((q, tile["BM"]), (k, tile["BN"]), (v, tile["BN"])), low, high, words,
+        out, lse, logsum, T, S, LOG2_E / math.sqrt(D), H=H, G=G, D=D, SELECTION=block, **tile,
+    )  # fmt: skip
+    return out, lse, logsum
 
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad: torch.Tensor, _: None) -> Any:
-        from paceline.recipes.nsa.range_kernels import nsa_range_key_gradient_kernel, nsa_range_query_gradient_kernel
 
-        q, k, v, out, lse = ctx.saved_tensors
-        stretch: Stretch = ctx.stretch
-        words: Words | None = ctx.words
-        grad = grad.contiguous()
-        B, T, H, D = q.shape
-        S, G = k.shape[1:3]
-        dq, delta = torch.empty_like(q), torch.empty_like(lse)
-        tile = _tile(ctx.tiles, f"{ctx.branch}_query_gradient", q, words)
-        factor = 1 / math.sqrt(D)
-        sizes = {"H": H, "G": G, "D": D, "SELECTION": words.block if words else 0}
-        nsa_range_query_gradient_kernel[_grid(T, tile["BM"], B * H, words)](
-            *describe((q, tile["BM"]), (k, tile["BN"]), (v, tile["BN"])), stretch.low, stretch.high, words and words.words,
-            out, lse, *describe((grad, tile["BM"])), delta, dq, T, S, factor * LOG2_E, factor, **sizes, **tile,
-        )  # fmt: skip
-        tile = _tile(ctx.tiles, f"{ctx.branch}_key_gradient", q, words)
-        shares, spans = _share_out(-(-S // tile["BN"]) * B * G, H // G)
-        # What several shares of the heads and spans of queries add is kept apart, and summed in their order.
-        count = shares * spans
-        grads = k.new_empty((2, count, *k.shape), dtype=torch.float32 if count > 1 else k.dtype)
-        nsa_range_key_gradient_kernel[(*_grid(S, tile["BN"], B * G, words), count)](
-            *describe((q, tile["BM"]), (k, tile["BN"]), (v, tile["BN"])), stretch.low, stretch.high, stretch.since,
-            stretch.until, words and words.words, lse, delta, *describe((grad, tile["BM"])), *grads, T, S,
-            factor * LOG2_E, factor, SHARE=H // G // shares, SPANS=spans, **sizes, **tile,
-        )  # fmt: skip
-        dk, dv = grads[:, 0] if count == 1 else grads.sum(1).to(k.dtype)
-        return dq, dk, dv, None, None, None, None
+@_attend.register_fake
+def _(q: Tensor, *_: Any) -> tuple[Tensor, Tensor, Tensor]:
+    return _new_outputs(q)
+
+
+def _new_outputs(q: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    B, T, H, _ = q.shape
+    lse, logsum = (q.new_empty((B, H, T), dtype=torch.float32) for _ in range(2))
+    return torch.empty_like(q), lse, logsum
+
+
+@custom_op("paceline_nsa::range_gradient", mutates_args=())
+def _differentiate(
+    grad: Tensor, q: Tensor, k: Tensor, v: Tensor, low: Tensor, high: Tensor, since: Tensor, until: Tensor,
+    words: Tensor | None, out: Tensor, lse: Tensor, block: int, branch: str, tiles: str,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    """Of q; and of k and v, (2, parts, B, S, G, D), whose parts are to be summed."""
+    from paceline.recipes.nsa.range_kernels import nsa_range_key_gradient_kernel, nsa_range_query_gradient_kernel
+
+    B, T, H, D = q.shape
+    S, G = k.shape[1:3]
+    chosen = _words(words, block)
+    key_tile, shares, spans = _plan_keys(q, k, chosen, branch, tiles)
+    dq, grads = _new_gradients(q, k, shares * spans)
+    delta = torch.empty_like(lse)
+    tile = _tile(decode_tiles(tiles), f"{branch}_query_gradient", q, chosen)
+    factor = 1 / math.sqrt(D)
+    sizes = {"H": H, "G": G, "D": D, "SELECTION": block}
+    nsa_range_query_gradient_kernel[_grid(T, tile["BM"], B * H, chosen)](
+        *describe((q, tile["BM"]), (k, tile["BN"]), (v, tile["BN"])), low, high, words,
+        out, lse, *describe((grad, tile["BM"])), delta, dq, T, S, factor * LOG2_E, factor, **sizes, **tile,
+    )  # fmt: skip
+    tile = key_tile
+    nsa_range_key_gradient_kernel[(*_grid(S, tile["BN"], B * G, chosen), shares * spans)](
+        *describe((q, tile["BM"]), (k, tile["BN"]), (v, tile["BN"])), low, high, since, until, words,
+        lse, delta, *describe((grad, tile["BM"])), *grads, T, S,
+        factor * LOG2_E, factor, SHARE=H // G // shares, SPANS=spans, **sizes, **tile,
+    )  # fmt: skip
+    return dq, grads
+
+
+@_differentiate.register_fake
+def _(
+    grad: Tensor, q: Tensor, k: Tensor, v: Tensor, low: Tensor, high: Tensor, since: Tensor, until: Tensor,
+    words: Tensor | None, out: Tensor, lse: Tensor, block: int, branch: str, tiles: str,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    _, shares, spans = _plan_keys(q, k, _words(words, block), branch, tiles)
+    return _new_gradients(q, k, shares * spans)
+
+
+def _new_gradients(q: Tensor, k: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    # What several shares of the heads and spans of queries add is kept apart, and summed in their order.
+    dtype = torch.float32 if count > 1 else k.dtype
+    return torch.empty_like(q), k.new_empty((2, count, *k.shape), dtype=dtype)
+
+
+def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor, Tensor]) -> None:
+    *tensors, ctx.block, ctx.branch, ctx.tiles = inputs
+    out, lse, logsum = output
+    ctx.save_for_backward(*tensors, out, lse)
+    ctx.mark_non_differentiable(lse, logsum)
+    # Or torch would fill zeros to stand for the gradients that they have not.
+    ctx.set_materialize_grads(False)
+
+
+def _backward(ctx: Any, grad: Tensor, *_: None) -> Any:
+    dq, grads = _differentiate(grad.contiguous(), *ctx.saved_tensors, ctx.block, ctx.branch, ctx.tiles)
+    # Here and not in the operator, so that a compiler adds, casts and turns in one go.
+    dk, dv = grads[:, 0] if grads.shape[1] == 1 else grads.sum(1).to(dq.dtype)
+    return dq, dk, dv, *[None] * 8
+
+
+_attend.register_autograd(_backward, setup_context=_keep)
+
+
+def _words(words: Tensor | None, block: int) -> Words | None:
+    return None if words is None else Words(words, block)
+
+
+def _plan_keys(q: Tensor, k: Tensor, words: Words | None, branch: str, tiles: str) -> tuple[dict[str, Any], int, int]:
+    """The tile of their gradients, in how many shares the heads, and how many spans of queries."""
+    tile = _tile(decode_tiles(tiles), f"{branch}_key_gradient", q, words)
+    (B, S, G, _), H = k.shape, q.shape[2]
+    return tile, *_share_out(-(-S // tile["BN"]) * B * G, H // G)
 
 
 def _grid(count: int, size: int, rows: int, words: Words | None) -> tuple[int, int]:
@@ -150,7 +195,7 @@ def _share_out(programs: int, heads: int) -> tuple[int, int]:
     return heads, min(_MOST_SPANS, -(-_MANY_PROGRAMS // (programs * heads)))
 
 
-def _tile(tiles: Tiles, kernel: str, q: torch.Tensor, words: Words | None) -> dict[str, Any]:
+def _tile(tiles: Tiles, kernel: str, q: Tensor, words: Words | None) -> dict[str, Any]:
     tile = tiles.find(kernel, q.shape[3], q.dtype)
     # Tiles of keys longer than blocks would have keys of three.
     keys = min(tile["BN"], words.block) if words else tile["BN"]

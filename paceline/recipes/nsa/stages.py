@@ -160,8 +160,6 @@ class Stages:
     mix: Mix
     build_cache: BuildCache
     """for decoding, which is a path of its own through the same branches"""
-    can_compile: bool = True
-    """torch.compile may look inside"""
 
 
 STAGES = {

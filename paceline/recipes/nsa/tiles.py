@@ -8,7 +8,9 @@ Another tile adds in another order. So what a run began with is kept in its chec
 
 from __future__ import annotations
 
+import functools
 import itertools
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -142,6 +144,14 @@ class Tiles:
     """by the names of KERNELS; where there is none, the built-in one"""
     dtype: torch.dtype | None = None
     """the type of numbers that they were chosen for; others have the built-in ones"""
+    code: str = field(init=False, repr=False, compare=False)
+    """all of it in JSON: an operator of torch can be given that, and torch.compile takes it for a constant"""
+
+    def __post_init__(self) -> None:
+        told = {"chosen": {kernel: dict(tile) for kernel, tile in self.chosen.items()}}
+        if self.dtype is not None:
+            told["dtype"] = str(self.dtype).removeprefix("torch.")  # type: ignore[assignment]
+        object.__setattr__(self, "code", json.dumps(told, sort_keys=True))
 
     def find(self, kernel: str, width: int, dtype: torch.dtype, block: int = 64) -> Tile:
         """What it is launched with, for heads of that width and queries of that type."""
@@ -151,3 +161,10 @@ class Tiles:
 
 
 BUILT_IN = Tiles()
+
+
+@functools.cache
+def decode_tiles(code: str) -> Tiles:
+    """Those that have this code."""
+    told = json.loads(code)
+    return Tiles(told["chosen"], getattr(torch, told["dtype"]) if "dtype" in told else None)

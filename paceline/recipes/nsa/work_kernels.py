@@ -32,7 +32,9 @@ def nsa_chosen_count_kernel(edges_ptr, count_ptr, Y, T, PIECE: tl.constexpr, SIZ
 
 
 @triton.jit(do_not_specialize=["Y", "T", "entries", "room"])
-def nsa_chosen_cut_kernel(edges_ptr, upto_ptr, pieces_ptr, Y, T, entries, room, PIECE: tl.constexpr, SIZE: tl.constexpr):
+def nsa_chosen_cut_kernel(
+    edges_ptr, upto_ptr, pieces_ptr, Y, T, entries, room, PIECE: tl.constexpr, SIZE: tl.constexpr
+):
     """The pieces of some blocks: (6, room), as Work has them."""
     y = tl.program_id(0) * SIZE + tl.arange(0, SIZE)
     begin, end, count = count_pieces(edges_ptr, y, Y, T, PIECE)

@@ -89,7 +89,7 @@ def test_the_highest_scores_and_of_equal_ones_the_first(kind: str) -> None:
     frame = fast_path.lay_out(build_frame(positions, pattern, WIDTH, torch.float32), pattern)
     blocks = torch.empty(1, length, 2, pattern.selected, dtype=torch.int64)
     # A block of 8 tokens reaches into the next selection block: what it adds there stands in the second part.
-    fast_selection._choose(torch.stack([scores, scores * 0]), blocks, frame, pattern, 0)
+    fast_selection._choose(torch.stack([scores, scores * 0]), blocks, frame.position_BT, pattern, 0)
     assert torch.equal(blocks, choose_blocks(scores, positions, pattern))
 
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from torch.nn import functional as F
+from torch.overrides import TorchFunctionMode
 
 from paceline.recipes.nsa.attention import DenseAttention, Shape, dense_mask
 from paceline.recipes.nsa.pattern import Pattern
@@ -98,6 +101,25 @@ def test_by_the_reference_it_is_the_same(stages: str) -> None:
     found = (by_torch if stages == "torch" else by_reference)(hidden, frame_of(positions, by_torch))
     expected = by_reference(hidden, frame_of(positions, by_torch))
     assert relative_error(found, expected) < 1e-13
+
+
+def test_query_states_and_gates_are_one_product_of_whole_columns() -> None:
+    """4 · 16 of the query, 6 · 2 · 16 of the states and 3 · 4 of the gates, up to a multiple of 64; the weights stay three."""
+    positions, attention = make_positions((70,)), build()
+    frame, products = frame_of(positions, attention), []
+
+    class Products(TorchFunctionMode):
+        def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            if func is F.linear and args[0].shape[-1] == 48:
+                products.append(len(args[1]))
+            return func(*args, **(kwargs or {}))
+
+    with Products():
+        attention(make_hidden(positions), frame)
+    assert products == [320]
+    named = dict(attention.named_parameters())
+    names = ("project_query.weight", "project_states.weight", "gates.project.weight", "gates.project.bias")
+    assert [len(named[name]) for name in names] == [64, 192, 12, 12]
 
 
 @pytest.mark.parametrize("kernel", ["sdpa", "eager"])

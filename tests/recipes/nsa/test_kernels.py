@@ -11,14 +11,16 @@ from pathlib import Path
 import pytest
 import torch
 
-TESTS = Path(__file__).with_name("interpreted_kernels.py")
+TESTS = ["interpreted_kernels.py", "interpreted_operators.py"]
 
 
+@pytest.mark.parametrize("tests", TESTS)
 @pytest.mark.timeout(300)
 @pytest.mark.skipif(find_spec("triton") is None, reason="the kernels are in Triton, which is not installed")
 @pytest.mark.skipif(torch.cuda.is_available(), reason="tests/gpu runs them for real")
-def test_kernels_by_the_interpreter() -> None:
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", str(TESTS)]
+def test_kernels_by_the_interpreter(tests: str) -> None:
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist"]
+    command += [str(Path(__file__).with_name(tests))]
     ran = subprocess.run(
         command, env=os.environ | {"TRITON_INTERPRET": "1"}, capture_output=True, text=True, timeout=280, check=False
     )

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 import torch
+from torch.profiler import ProfilerActivity, profile
 
 from paceline.recipes.job import load_job
 from paceline.recipes.nsa.attention import Shape
@@ -51,6 +52,18 @@ def make_batch(length: int) -> dict[str, torch.Tensor]:
 def test_a_forward_has_a_range_for_each_stage_of_each_layer(ranges: list[str]) -> None:
     build(is_marked=True)(make_batch(40)).backward()
     assert ranges == LAYER * 2
+
+
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")
+def test_a_compiled_forward_has_the_same() -> None:
+    model = build(is_marked=True)
+    torch._dynamo.reset()
+    compiled = torch.compile(lambda batch: model(batch), backend="eager")
+    compiled(make_batch(40))
+    with profile(activities=[ProfilerActivity.CPU], acc_events=True) as profiler:
+        compiled(make_batch(40))
+    counts = {row.key: row.count for row in profiler.key_averages()}
+    assert {name: counts.get(name) for name in LAYER} == dict.fromkeys(LAYER, 2)
 
 
 def test_decoding_has_the_same_and_compresses_when_a_block_is_whole(ranges: list[str]) -> None:
