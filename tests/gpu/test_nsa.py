@@ -298,6 +298,8 @@ def test_sums_of_products_are_exact() -> None:
     torch.testing.assert_close(sum_products(out, grad), expected.float(), rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.filterwarnings("ignore:TensorFloat32 tensor cores")
+@pytest.mark.filterwarnings("ignore:The .grad attribute")
 @pytest.mark.parametrize("documents", [(1500, 1, 1599), (700, 324)], ids=["by blocks", "by words"])
 def test_a_layer_is_compiled_in_one_piece_and_computes_the_same(documents: tuple[int, ...]) -> None:
     """With the blocks given, because near-ties flip where a compiler rounds in other places; and selecting, in the same piece."""

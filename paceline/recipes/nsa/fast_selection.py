@@ -93,7 +93,8 @@ def _score(
     scores = query.new_empty((pattern.reach, rows, groups, count, num_selection), dtype=torch.float32)
     tile = {**tile, "BN": max(tile["BN"], per_selection)}
     nsa_score_kernel[(-(-num_selection * per_selection // _SLOTS), -(-count // tile["BM"]), rows * groups)](
-        *describe((query, tile["BM"]), (keys, tile["BN"])), logsum, *places, scores, begin, length, num_slots, count, num_selection, LOG2_E / math.sqrt(width),
+        *describe((query, tile["BM"]), (keys, tile["BN"])), logsum, *places, scores, begin, length, num_slots,
+        count, num_selection, LOG2_E / math.sqrt(width),
         H=heads, G=groups, D=width, SELECTION=pattern.selection_block, PER_BLOCK=per_block, PER_SELECTION=per_selection,
         REACH=pattern.reach, SLOTS=_SLOTS, PRECISION=precision_of(query.dtype), **tile,
     )  # fmt: skip

@@ -9,10 +9,12 @@ Another tile adds in another order. So what a run began with is kept in its chec
 from __future__ import annotations
 
 import functools
+import hashlib
 import itertools
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import torch
 
@@ -136,6 +138,16 @@ def describe(tile: Tile) -> str:
     return " ".join(["×".join(sizes), *others])
 
 
+def _digest(*names: str) -> str:
+    sources = (Path(__file__).with_name(f"{name}.py").read_bytes() for name in names)
+    return hashlib.sha256(b"".join(sources)).hexdigest()[:12]
+
+
+_SOURCES = _digest("chosen_attention", "chosen_work", "range_attention", "tiles")
+"""Of what decides how large the operators' results are. torch.compile keeps on disk what it compiled for them, and finds it by what they are
+given: were that all, an edit of these files would end in an assertion about sizes."""
+
+
 @dataclass(frozen=True)
 class Tiles:
     """The tile of every kernel."""
@@ -148,9 +160,11 @@ class Tiles:
     """all of it in JSON: an operator of torch can be given that, and torch.compile takes it for a constant"""
 
     def __post_init__(self) -> None:
-        told = {"chosen": {kernel: dict(tile) for kernel, tile in self.chosen.items()}}
-        if self.dtype is not None:
-            told["dtype"] = str(self.dtype).removeprefix("torch.")  # type: ignore[assignment]
+        told = {
+            "chosen": {kernel: dict(tile) for kernel, tile in self.chosen.items()},
+            "dtype": self.dtype and str(self.dtype).removeprefix("torch."),
+            "sources": _SOURCES,
+        }
         object.__setattr__(self, "code", json.dumps(told, sort_keys=True))
 
     def find(self, kernel: str, width: int, dtype: torch.dtype, block: int = 64) -> Tile:
@@ -167,4 +181,4 @@ BUILT_IN = Tiles()
 def decode_tiles(code: str) -> Tiles:
     """Those that have this code."""
     told = json.loads(code)
-    return Tiles(told["chosen"], getattr(torch, told["dtype"]) if "dtype" in told else None)
+    return Tiles(told["chosen"], told["dtype"] and getattr(torch, told["dtype"]))

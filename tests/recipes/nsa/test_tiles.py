@@ -11,7 +11,18 @@ from paceline.recipes.nsa.paths import build_stages
 from paceline.recipes.nsa.pattern import Pattern, build_frame, one_document
 from paceline.recipes.nsa.range_attention import Words
 from paceline.recipes.nsa.stages import STAGES, name_stage
-from paceline.recipes.nsa.tiles import BUILT_IN, KERNELS, Tile, Tiles, built_in, describe, list_candidates
+from paceline.recipes.nsa.tiles import (
+    _SOURCES,
+    BUILT_IN,
+    KERNELS,
+    Tile,
+    Tiles,
+    _digest,
+    built_in,
+    decode_tiles,
+    describe,
+    list_candidates,
+)
 
 HALVES = (torch.bfloat16, torch.float16)
 
@@ -60,6 +71,16 @@ def test_a_chosen_tile_is_for_its_kernel_and_its_type_of_numbers() -> None:
     assert tiles.find("window_forward", 64, torch.bfloat16) == tile
     for kernel, dtype in (("compressed_forward", torch.bfloat16), ("window_forward", torch.float16)):
         assert tiles.find(kernel, 64, dtype) == BUILT_IN.find(kernel, 64, dtype) != tile
+
+
+def test_tiles_travel_as_a_code_that_tells_versions_apart() -> None:
+    tile = {"BM": 128, "BN": 32, "num_warps": 8, "num_stages": 2}
+    tiles = Tiles({"window_forward": tile}, torch.bfloat16)
+    assert decode_tiles(tiles.code) == tiles != BUILT_IN
+    assert decode_tiles(BUILT_IN.code) == BUILT_IN
+    assert Tiles({"window_forward": dict(reversed(tile.items()))}, torch.bfloat16).code == tiles.code
+    assert _SOURCES in tiles.code
+    assert _digest("tiles") != _digest("tiles", "chosen_work")
 
 
 def test_tiles_are_told_in_short() -> None:
