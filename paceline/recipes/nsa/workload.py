@@ -214,9 +214,10 @@ class NsaWorkload(Workload):
 
 
 def _is_marked(config: NsaConfig, setting: Setting) -> bool:
-    """Whether somebody looks at the stages: Nsight Systems, or a profile."""
+    """Whether somebody looks at the stages: Nsight Systems, or a profile. A profile of compiled code is one of what else runs, without them."""
     telemetry = config.telemetry
-    return telemetry.profile.start_step is not None or (telemetry.nvtx and setting.device.type == "cuda")
+    is_profiled = telemetry.profile.start_step is not None and not config.train.compile.enabled
+    return is_profiled or (telemetry.nvtx and setting.device.type == "cuda")
 
 
 def build_shape(config: NsaConfig) -> Shape:

@@ -96,7 +96,15 @@ def test_without_marks_nothing_is_opened(ranges: list[str]) -> None:
     assert ranges == []
 
 
-@pytest.mark.parametrize(("words", "is_marked"), [([], False), (["telemetry.profile.start_step=3"], True)])
+@pytest.mark.parametrize(
+    ("words", "is_marked"),
+    [
+        ([], False),
+        (["telemetry.profile.start_step=3"], True),
+        # What is profiled is what else runs: marks would keep the compiler out.
+        (["telemetry.profile.start_step=3", "train.compile.enabled=true"], False),
+    ],
+)
 def test_a_profile_shows_the_stages(ranges: list[str], words: list[str], is_marked: bool) -> None:
     job = load_job("nsa", ["data.source=synthetic", "data.length=64", "data.samples=4", "model.layers=1", *words])
     model = NsaWorkload(job.config).build_model(Setting(torch.device("cpu"), "own"))
