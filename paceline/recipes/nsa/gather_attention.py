@@ -54,7 +54,7 @@ def differentiate_blocks(
     dv: Tensor, sums: Tensor, t0: int, block: int, adds: bool,
 ) -> None:  # fmt: skip
     """The gradients of queries into `parts`; those of keys and values into their place, or into `sums`."""
-    from paceline.recipes.nsa.gather_kernels import nsa_chosen_gather_gradient_kernel
+    from paceline.recipes.nsa.gather_gradient_kernels import nsa_chosen_gather_gradient_kernel
 
     sizes = _sizes(q, k, parts, block)
     factor = 1 / math.sqrt(q.shape[3])
