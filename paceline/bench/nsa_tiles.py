@@ -16,6 +16,7 @@ from paceline.bench.answering import answer, end
 from paceline.engine.precision import DTYPES
 from paceline.errors import UsageError
 from paceline.recipes.nsa.config import Model
+from paceline.recipes.nsa.gather_attention import can_gather
 from paceline.recipes.nsa.paths import fast_refusal
 from paceline.recipes.nsa.tile_store import Case, Tuned, save_tuned
 from paceline.recipes.nsa.tiles import Tile, describe
@@ -32,7 +33,11 @@ def measure(lengths: Sequence[int], rows: int, model: Model, precision: str, rep
         do = "give sizes that the kernels take" if device.type == "cuda" else "run it on a GPU"
         raise UsageError(f"there are no tiles to tune: {refusal}", "--tune", f"leave --tune away, or {do}")
     dtype = str(DTYPES[precision]).removeprefix("torch.")
-    cases = [Case(rows, length, model.heads, model.groups, model.head_width, dtype) for length in lengths or [LENGTH]]
+    heads, width = model.heads // model.groups, model.head_width
+    gathers = can_gather(heads, width, DTYPES[precision], model.selection_block, device)
+    cases = [
+        Case(rows, length, model.heads, model.groups, width, dtype, gathers=gathers) for length in lengths or [LENGTH]
+    ]
     return {"cases": [report(tune(case, device, repeats=repeats)) for case in cases]}
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+import torch
 from torch import Tensor
 
 _POSITIONS = 1024
@@ -18,6 +21,11 @@ class Seen:
         self._empty = empty
         """what stands where nothing has been written yet"""
         self._values: Tensor | None = None
+
+    def make_room(self, of_one: Sequence[int], device: torch.device) -> None:
+        """For positions of this shape, in fp32."""
+        if self._values is None:
+            self._values = torch.full((_POSITIONS, *of_one), self._empty, device=device)
 
     def keep(self, values: Tensor) -> None:
         if self._values is None:

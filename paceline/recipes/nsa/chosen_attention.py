@@ -55,7 +55,7 @@ def _attend(
     for t0, some in _slices(q, k, chosen):
         work = plan_work(some, T, block, _reach(q, k, some))
         parts, parts_lse = _new_parts(q, k, some), _new_parts(q, k, some, of_one=True)
-        if can_gather(q, k, block):
+        if _gathers(q, k, block):
             read_blocks(q, k, v, work, parts, parts_lse, t0, block)
         else:
             nsa_chosen_forward_kernel[(work.programs,)](
@@ -77,6 +77,10 @@ def _(
 ) -> tuple[Tensor, Tensor, list[Tensor]]:
     planned = [each for _, some in _slices(q, k, chosen) for each in new_work(some, q.shape[1], _reach(q, k, some))]
     return *_new_outputs(q), planned
+
+
+def _gathers(q: Tensor, k: Tensor, block: int) -> bool:
+    return can_gather(q.shape[2] // k.shape[2], q.shape[3], q.dtype, block, q.device)
 
 
 def _new_outputs(q: Tensor) -> tuple[Tensor, Tensor]:
@@ -107,7 +111,7 @@ def _differentiate(
         room, count = work.pieces.shape[1], work.upto[-1:]
         parts = _new_parts(q, k, some)
         sums = q.new_empty((work.sums_room, 2, block, D), dtype=torch.float32)
-        if can_gather(q, k, block):
+        if _gathers(q, k, block):
             differentiate_blocks(q, k, v, grad, owner, work, lse, delta, parts, dk, dv, sums, t0, block, i > 0)
         else:
             nsa_chosen_gradient_kernel[(work.programs,)](

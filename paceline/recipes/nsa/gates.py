@@ -47,6 +47,10 @@ class Gates(nn.Module):
             self._seen.keep(tokens[spread_K].float())
         return gates_BTH3
 
+    def make_room(self, device: torch.device) -> None:
+        """For what a training forward leaves to be looked at: before it, so that a compiler does not meet a model that is about to change."""
+        self._seen.make_room((self._heads, len(BRANCHES)), device)
+
     def read_shares(self) -> Tensor | None:
         """(K, H, 3): what share of a head's gates each branch had, for tokens spread over the last training forward; None before it."""
         gates_KH3 = self._seen.read()

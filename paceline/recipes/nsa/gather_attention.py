@@ -1,6 +1,6 @@
 """Chosen blocks and their queries by Hopper's copy engine and matrix units: what launches gather_kernels.py, and where it can.
 
-if can_gather(q, k, block):
+if can_gather(6, 64, torch.bfloat16, 64, device):
     read_blocks(q, k, v, work, parts, parts_lse, t0, block)
 """
 
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from functools import cache
+from importlib import import_module
 from typing import Any
 
 import torch
@@ -24,16 +25,22 @@ _ROWS = 64
 """of a tile: as many as four warps multiply at once"""
 
 
-def can_gather(q: Tensor, k: Tensor, block: int) -> bool:
-    """Whether these kernels can have them."""
-    heads = q.shape[2] // k.shape[2]
-    is_fitting = q.dtype.itemsize == 2 and block == _BLOCK and q.shape[3] in (64, 128)
-    return is_fitting and _LEAST_HEADS <= heads <= _MOST_HEADS and q.is_cuda and _is_hopper(q.device)
+def can_gather(heads: int, width: int, dtype: torch.dtype, block: int, device: torch.device) -> bool:
+    """Whether these kernels can have so many heads of a group, so wide, and blocks of so many keys."""
+    is_fitting = dtype.itemsize == 2 and block == _BLOCK and width in (64, 128)
+    return is_fitting and _LEAST_HEADS <= heads <= _MOST_HEADS and device.type == "cuda" and _has_hopper(device)
 
 
 @cache
-def _is_hopper(device: torch.device) -> bool:
-    return torch.cuda.get_device_capability(device)[0] == 9
+def _has_hopper(device: torch.device) -> bool:
+    """The GPU, and a Triton that knows its language: that is no settled one yet."""
+    if torch.cuda.get_device_capability(device)[0] != 9:
+        return False
+    try:
+        import_module("paceline.recipes.nsa.gather_gradient_kernels")
+    except ImportError:
+        return False
+    return True
 
 
 def read_blocks(

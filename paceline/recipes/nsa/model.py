@@ -9,14 +9,14 @@ A batch is what batch.py describes: rows of packed documents. Shapes: B rows, T 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import torch
 from torch import Tensor, nn
 
 from paceline.recipes.nsa.attention import DenseAttention, Shape, SparseAttention, dense_mask
 from paceline.recipes.nsa.block import Block, Cache, start_weights
-from paceline.recipes.nsa.gates import summarise
+from paceline.recipes.nsa.gates import Gates, summarise
 from paceline.recipes.nsa.head import score_tokens, sum_losses
 from paceline.recipes.nsa.pattern import Frame
 from paceline.recipes.nsa.stages import Stages
@@ -89,6 +89,9 @@ class LanguageModel(nn.Module):
         """Never compiled: a compiler would work the angles out in every layer again, rather than read them."""
         first = self.blocks[0]
         assert isinstance(first, Block)
+        if self.training:
+            for gates in self._gates:
+                gates.make_room(positions_BT.device)
         return first.attention.build_frame(positions_BT, self.token_embedding.weight.dtype)
 
     def build_caches(self) -> list[Cache]:
@@ -97,9 +100,14 @@ class LanguageModel(nn.Module):
 
     def observe(self) -> dict[str, float]:
         """What the gates did in the last training forward; empty before it, and of the dense twin. Waits for the device."""
-        attentions = (block.attention for block in self.blocks if isinstance(block, Block))
         with torch.no_grad():
-            return summarise(each.gates for each in attentions if isinstance(each, SparseAttention))
+            return summarise(self._gates)
+
+    @property
+    def _gates(self) -> Iterator[Gates]:
+        """Those of each layer; none of the dense twin."""
+        attentions = (block.attention for block in self.blocks if isinstance(block, Block))
+        return (each.gates for each in attentions if isinstance(each, SparseAttention))
 
 
 def count_parameters(model: LanguageModel) -> dict[str, int]:

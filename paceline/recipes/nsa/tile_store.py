@@ -40,6 +40,8 @@ class Case:
     dtype: str
     """bfloat16, float16 or float32"""
     pattern: Pattern = field(default_factory=Pattern)
+    gathers: bool = False
+    """chosen blocks are read by kernels that have no tiles (gather_attention.py)"""
 
     @property
     def torch_dtype(self) -> torch.dtype:
@@ -49,10 +51,12 @@ class Case:
 
     @property
     def kernels(self) -> list[str]:
-        """Those that are launched at this length: chosen blocks are read in one of two ways."""
+        """Those that are launched at this length: chosen blocks are read in one of two ways, or in a third that has no tiles."""
         is_short = self.pattern.num_selection(self.length) <= MOST_BLOCKS
-        other = ("selected_forward", "selected_gradient") if is_short else ("selected_past",)
-        return [kernel for kernel in KERNELS if not kernel.startswith(other)]
+        left_out = [] if is_short else ["selected_past"]
+        if is_short or self.gathers:
+            left_out += ["selected_forward", "selected_gradient"]
+        return [kernel for kernel in KERNELS if not kernel.startswith(tuple(left_out))]
 
     def candidates(self, kernel: str) -> list[Tile]:
         return list_candidates(kernel, self.head_width, self.torch_dtype, self.pattern.selection_block)
