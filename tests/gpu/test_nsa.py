@@ -273,22 +273,60 @@ def test_the_past_does_not_see_the_future_nor_a_neighbour_and_bits_repeat() -> N
     assert torch.equal(run(changed)[0][:, 700:], before[:, 700:])
 
 
-def test_a_group_at_a_time_gives_the_same_bits(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As where what the queries of all groups find would not fit."""
-    positions = make_positions((700, 324), (1024,)).cuda()
-    attention = build_fast(12, 2, 64, PAPER).float()
-    hidden = make_hidden(positions).cuda().float().requires_grad_()
-    frame = frame_of(positions, attention, torch.float32)
+def draw_chosen(heads: int, groups: int, width: int, dtype: torch.dtype) -> Callable[[], list[Tensor]]:
+    """Selected attention by blocks, of packed rows and blocks drawn at random: what gives its output and the gradients of queries, keys and values."""
+    positions = make_positions((2300, 1, 700), (3001,)).cuda()
+    frame = build_fast(heads, groups, width, PAPER).build_frame(positions, torch.float32)
+    random = torch.Generator("cuda").manual_seed(11)
+    scores = torch.rand(2, groups, 3001, PAPER.num_selection(3001), device="cuda", generator=random)
+    blocks = choose_blocks(scores, positions, PAPER)
+    shapes = [(2, 3001, count, width) for count in (heads, groups, groups, heads)]
+    *given, upstream = (torch.randn(shape, device="cuda", generator=random).to(dtype) for shape in shapes)
+    states = [each.requires_grad_() for each in given]
 
     def run() -> list[Tensor]:
-        with torch.autocast("cuda", torch.bfloat16):
-            mixed = attention(hidden, frame)
-        return [mixed, *torch.autograd.grad(mixed.float().square().sum(), [hidden, *attention.parameters()])]
+        found = fast_path.attend_selected(*states, blocks, frame, PAPER)
+        return [found, *torch.autograd.grad(found, states, upstream)]
 
-    monkeypatch.setattr(MOST_BLOCKS, 0)
+    return run
+
+
+@pytest.mark.parametrize(("heads", "groups", "width"), [(4, 2, 64), (12, 2, 64), (16, 1, 128)])
+def test_some_queries_at_a_time_give_the_same(
+    heads: int, groups: int, width: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where what all queries find would not fit: theirs to the bit, and what they add to keys but for the order of sums."""
+    run = draw_chosen(heads, groups, width, torch.bfloat16)
     together = run()
-    monkeypatch.setattr("paceline.recipes.nsa.chosen_attention._MOST_PARTS", 1)
-    assert all(torch.equal(a, b) for a, b in zip(together, run(), strict=True))
+    monkeypatch.setattr("paceline.recipes.nsa.chosen_attention._MOST_PARTS", 2**24)
+    apart = run()
+    assert all(torch.equal(a, b) for a, b in zip(together[:2], apart[:2], strict=True))
+    assert all(relative_error(a, b) < 5e-3 for a, b in zip(together[2:], apart[2:], strict=True))
+    assert not torch.equal(together[2], apart[2]), "it was one slice"
+    assert all(torch.equal(a, b) for a, b in zip(apart, run(), strict=True))
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize(
+    ("heads", "groups", "width"), [(5, 1, 64), (12, 2, 64), (16, 1, 64), (10, 2, 128), (32, 2, 128)]
+)
+def test_gathered_blocks_are_read_as_others_are(
+    heads: int, groups: int, width: int, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the copy engine and four warps that compute, or by threads that do everything: the same products, and sums but for their order."""
+    if torch.cuda.get_device_capability()[0] != 9:
+        pytest.skip("these kernels are for Hopper")
+    run = draw_chosen(heads, groups, width, dtype)
+    with profile(activities=[ProfilerActivity.CUDA], acc_events=True) as profiler:
+        gathered = run()
+        torch.cuda.synchronize()
+    names = {row.key for row in profiler.key_averages()}
+    assert {"nsa_chosen_gather_forward_kernel", "nsa_chosen_gather_gradient_kernel"} <= names
+    assert all(torch.equal(a, b) for a, b in zip(gathered, run(), strict=True)), "the same bits again"
+    monkeypatch.setattr("paceline.recipes.nsa.chosen_attention.can_gather", lambda *_: False)
+    errors = [relative_error(a, b) for a, b in zip(gathered, run(), strict=True)]
+    print([f"{error:.1e}" for error in errors])
+    assert max(errors) < 5e-4
 
 
 def test_sums_of_products_are_exact() -> None:

@@ -15,6 +15,7 @@ import torch
 
 from paceline.recipes.nsa import past_attention
 from paceline.recipes.nsa.fast_path import FAST, build_fast
+from paceline.recipes.nsa.gather_attention import can_gather
 from paceline.recipes.nsa.pattern import Pattern
 from paceline.recipes.nsa.stage_runs import build_runs, draw_inputs
 from paceline.recipes.nsa.tile_store import Case, find_place, load_tuned, save_tuned
@@ -64,7 +65,9 @@ def test_whatever_the_tile_it_computes_the_same(kernel: str, monkeypatch: pytest
 
 def test_tiles_are_tuned_kept_and_found_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    case = Case(1, 4096, 12, 2, 64, "bfloat16")
+    gathers = can_gather(6, 64, torch.bfloat16, 64, DEVICE)
+    case = Case(1, 4096, 12, 2, 64, "bfloat16", gathers=gathers)
+    assert ("selected_forward" in case.kernels) != gathers
     tuned = tune(case, DEVICE, repeats=3)
     for kernel, tried in tuned.times.items():
         measured = [ms for _, ms in tried if ms is not None]

@@ -47,6 +47,7 @@ _TILES: Mapping[tuple[str, int], Tile] = {
     ("chosen_gradient", 64): {"ROWS": 64, "num_warps": 4, "num_stages": 3},
     ("score", 64): {"BM": 64, "BN": 64, "num_warps": 4, "num_stages": 3},
     ("range_forward", 128): {"BM": 64, "BN": 64, "num_warps": 4, "num_stages": 3},
+    ("window_forward", 128): {"BM": 64, "BN": 32, "num_warps": 4, "num_stages": 2},
     ("range_query_gradient", 128): {"BM": 64, "BN": 64, "num_warps": 4, "num_stages": 2},
     ("range_key_gradient", 128): {"BM": 64, "BN": 64, "num_warps": 4, "num_stages": 2},
     ("chosen_forward", 128): {"ROWS": 128, "num_warps": 4, "num_stages": 2},
