@@ -124,12 +124,12 @@ def nsa_chosen_join_kernel(
         total = total * tl.exp2(most - larger) + tl.exp2(lse - larger)
         most = larger
     lse_of_all = most + tl.log2(total)
-    # The weights are known by now: so no part has to wait for another, and several are read at once. Where there is none anything may lie.
+    # The weights are known by now: so no part has to wait for the one before it.
     out = tl.zeros([ROWS, D], tl.float32)
-    for i in tl.range(0, N, loop_unroll_factor=4):
-        found = load_tile(parts_ptr, part + i * R, D, is_there, D)
-        weight = tl.exp2(load_part_lse(parts_lse_ptr, chosen_ptr, part, i, is_there, R) - lse_of_all)
-        out += tl.where((weight != 0)[:, None], weight[:, None] * found, 0.0)
+    for i in range(N):
+        lse = load_part_lse(parts_lse_ptr, chosen_ptr, part, i, is_there, R)
+        weight = tl.exp2(lse - lse_of_all)
+        out += weight[:, None] * load_tile(parts_ptr, part + i * R, D, weight > 0, D)
     store_tile(out_ptr, rows, D, is_there, out, D)
     tl.store(lse_ptr + rows, lse_of_all, mask=is_there)
 
