@@ -52,7 +52,7 @@ def read_blocks(
     sizes = _sizes(q, k, parts, block)
     nsa_chosen_gather_forward_kernel[(work.programs,)](
         _by_queries(q, sizes), *_by_blocks(k, v), _by_parts(parts, sizes), work.entry, work.pieces, work.upto[-1:], parts_lse,
-        t0, parts.shape[1], q.shape[1], work.pieces.shape[1], LOG2_E / math.sqrt(q.shape[3]), NBUF=3, NOUT=2, **_limit("forward", q), **sizes,
+        t0, parts.shape[1], q.shape[1], work.pieces.shape[1], LOG2_E / math.sqrt(q.shape[3]), **choose_options("forward", q.shape[3]), **sizes,
     )  # fmt: skip
 
 
@@ -68,13 +68,16 @@ def differentiate_blocks(
     nsa_chosen_gather_gradient_kernel[(work.programs,)](
         _by_queries(q, sizes), _by_queries(grad, sizes), *_by_blocks(k, v), _by_parts(parts, sizes), owner, work.entry, work.pieces,
         work.upto[-1:], lse, delta, dk, dv, sums, t0, parts.shape[1], q.shape[1], work.pieces.shape[1], factor * LOG2_E, factor,
-        ADDS=adds, NBUF=3 if q.shape[3] == 64 else 2, **_limit("gradient", q), **sizes,
+        ADDS=adds, **choose_options("gradient", q.shape[3]), **sizes,
     )  # fmt: skip
 
 
-def _limit(kernel: str, q: Tensor) -> dict[str, int]:
-    """Registers of a thread, of eight warps, of which those that compute get what the copying ones leave: two programs an SM, or three."""
-    return {"num_warps": 4, "maxnreg": 80 if kernel == "forward" and q.shape[3] == 64 else 128}
+def choose_options(kernel: str, width: int) -> dict[str, int]:
+    """Tiles that are fetched ahead, and that wait to be written; and registers of a thread, of eight warps, of which those that compute get what
+    the copying ones leave. So two programs of an SM fit, three of the forward of narrow heads."""
+    if kernel == "forward":
+        return {"NBUF": 3, "NOUT": 2, "num_warps": 4, "maxnreg": 80 if width == 64 else 128}
+    return {"NBUF": 3 if width == 64 else 2, "num_warps": 4, "maxnreg": 128}
 
 
 def _sizes(q: Tensor, k: Tensor, parts: Tensor, block: int) -> dict[str, int]:

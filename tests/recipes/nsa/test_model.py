@@ -114,3 +114,20 @@ def test_the_compiler_goes_around_stages_that_are_marked() -> None:
         torch.testing.assert_close(found, expected)
         torch.testing.assert_close(torch.autograd.grad(found, list(model.parameters())), wanted)
     assert num_graphs[1] >= num_graphs[0] + 2, "each attention is a break"
+
+
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")
+def test_layers_are_compiled_once_and_not_again_for_the_second_step() -> None:
+    """What gates keep for whoever looks has its place before the first forward, or the second would meet another model."""
+    batch, model = make_batch(), build()
+    torch._dynamo.reset()
+    graphs = CompileCounterWithBackend("eager")
+    for block in model.blocks:
+        block.compile(backend=graphs, dynamic=False)
+    model.train()
+    model(batch)
+    first = graphs.frame_count
+    assert first > 0
+    model(batch)
+    assert graphs.frame_count == first
+    assert model.observe()["gate_entropy"] > 0

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from paceline.recipes.nsa.pattern import Pattern
-from paceline.recipes.nsa.tile_store import find_folder, load_tuned, save_tuned
+from paceline.recipes.nsa.tile_store import Case, find_folder, load_tuned, save_tuned
 from tests.recipes.nsa.tuned import CASE, PLACE, make_tuned
 
 
@@ -116,3 +116,13 @@ def test_where_it_lies(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(Path, "home", homeless)
     assert load_tuned(CASE, PLACE) == (None, "there is no home directory")
     assert save_tuned(make_tuned()) == (None, "there is no home directory")
+
+
+def test_only_kernels_that_are_launched_have_tiles() -> None:
+    def selected(case: Case) -> set[str]:
+        return {kernel for kernel in case.kernels if kernel.startswith("selected")}
+
+    assert selected(CASE) == {"selected_forward", "selected_gradient"}
+    assert selected(replace(CASE, gathers=True)) == set()
+    by_words = {"selected_past_forward", "selected_past_query_gradient", "selected_past_key_gradient"}
+    assert selected(replace(CASE, length=2048)) == selected(replace(CASE, length=2048, gathers=True)) == by_words
