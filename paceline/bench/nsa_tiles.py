@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
-from dataclasses import asdict
 from typing import Any
 
 import torch
@@ -18,6 +17,7 @@ from paceline.errors import UsageError
 from paceline.recipes.nsa.config import Model
 from paceline.recipes.nsa.gather_attention import can_gather
 from paceline.recipes.nsa.paths import fast_refusal
+from paceline.recipes.nsa.pattern import Pattern
 from paceline.recipes.nsa.tile_store import Case, Tuned, save_tuned
 from paceline.recipes.nsa.tiles import Tile, describe
 from paceline.recipes.nsa.tuning import tune
@@ -34,7 +34,7 @@ def measure(lengths: Sequence[int], rows: int, model: Model, precision: str, rep
         raise UsageError(f"there are no tiles to tune: {refusal}", "--tune", f"leave --tune away, or {do}")
     dtype = str(DTYPES[precision]).removeprefix("torch.")
     heads, width = model.heads // model.groups, model.head_width
-    gathers = can_gather(heads, width, DTYPES[precision], model.selection_block, device)
+    gathers = can_gather(heads, width, DTYPES[precision], Pattern().selection_block, device)
     cases = [
         Case(rows, length, model.heads, model.groups, width, dtype, gathers=gathers) for length in lengths or [LENGTH]
     ]
@@ -46,7 +46,7 @@ def report(tuned: Tuned) -> dict[str, Any]:
     path, problem = save_tuned(tuned)
     kernels = [_summarise(kernel, tried, tuned.tiles[kernel]) for kernel, tried in tuned.times.items()]
     return {
-        "case": asdict(tuned.case),
+        "case": tuned.case.record(),
         "about": str(tuned.case),
         "place": str(tuned.place),
         "kernels": kernels,

@@ -25,7 +25,7 @@ class Seen:
     def make_room(self, of_one: Sequence[int], device: torch.device) -> None:
         """For positions of this shape, in fp32."""
         if self._values is None:
-            self._values = torch.full((_POSITIONS, *of_one), self._empty, device=device)
+            self._values = torch.full((_POSITIONS, *of_one), self._empty, device=device, dtype=torch.float32)
 
     def keep(self, values: Tensor) -> None:
         if self._values is None:
@@ -34,5 +34,5 @@ class Seen:
         self._values[:count].copy_(values[:count].detach())
 
     def read(self) -> Tensor | None:
-        """None: there was no training forward yet."""
+        """None: nobody has made room for it, and there was no training forward yet."""
         return self._values

@@ -22,7 +22,9 @@ from paceline.recipes.nsa.launching import LOG2_E, precision_of, sum_products
 from paceline.recipes.nsa.tiles import BUILT_IN, Tiles, decode_tiles
 
 _MOST_PARTS = 2**33
-"""bytes that are kept of what queries found"""
+"""bytes that are kept of what queries found, at the most"""
+_SHARE = 16
+"""of a GPU's memory they are a part no larger than this"""
 _JOINED = 32
 """heads of queries whose parts one program puts together"""
 _JOINED_KEYS = 8
@@ -59,13 +61,13 @@ def _attend(
             read_blocks(q, k, v, work, parts, parts_lse, t0, block)
         else:
             nsa_chosen_forward_kernel[(work.programs,)](
-                q, k, v, work.entry, work.pieces, work.upto[-1:], parts, parts_lse, t0, some.shape[1], T, work.pieces.shape[1],
+                q, k, v, work.entry, work.pieces, work.count, parts, parts_lse, t0, some.shape[1], T, work.pieces.shape[1],
                 LOG2_E / math.sqrt(D), L=block, **_tile(decode_tiles(tiles), "selected_forward", q, block), **sizes,
             )  # fmt: skip
         nsa_chosen_join_kernel[_grid_of_queries(q, k, some)](
             parts, parts_lse, some, out, lse, t0, some.shape[1], T, ROWS=_JOINED, num_warps=_JOINED * D // 512, **sizes
         )
-        planned += [work.entry, work.pieces, work.upto]
+        planned += [work.entry, work.pieces, work.count]
         # Before the next ones are made: two at once would be twice the memory.
         del parts, parts_lse
     return out, lse, planned
@@ -106,9 +108,9 @@ def _differentiate(
     dtype = torch.float32 if len(planned) > 3 else k.dtype
     dq, dk, dv = torch.empty_like(q), torch.zeros_like(k, dtype=dtype), torch.zeros_like(v, dtype=dtype)
     for i, (t0, some) in enumerate(_slices(q, k, chosen)):
-        entry, pieces, upto = planned[3 * i : 3 * i + 3]
-        work = build_work(entry, pieces, upto, block)
-        room, count = work.pieces.shape[1], work.upto[-1:]
+        entry, pieces, count = planned[3 * i : 3 * i + 3]
+        work = build_work(entry, pieces, count, T, block)
+        room = work.pieces.shape[1]
         parts = _new_parts(q, k, some)
         sums = q.new_empty((work.sums_room, 2, block, D), dtype=torch.float32)
         if _gathers(q, k, block):
@@ -156,9 +158,16 @@ def _slices(q: Tensor, k: Tensor, chosen: Tensor) -> Iterator[tuple[int, Tensor]
     of_one = chosen[:, 0].numel() * q.shape[2] // k.shape[2] * q.shape[3] * q.element_size()
     length = q.shape[1]
     # As long as one another, so that none is left with a few.
-    size = -(-length // max(1, -(-length * of_one // _MOST_PARTS)))
+    size = -(-length // max(1, -(-length * of_one // most_parts(q.device))))
     for t0 in range(0, length, size):
         yield t0, chosen[:, t0 : t0 + size].contiguous()
+
+
+def most_parts(device: torch.device) -> int:
+    """Bytes, the same whenever this GPU is asked: in how many slices sums are added up follows from it."""
+    if device.type != "cuda":
+        return _MOST_PARTS
+    return min(_MOST_PARTS, torch.cuda.get_device_properties(device).total_memory // _SHARE)
 
 
 def _reach(q: Tensor, k: Tensor, chosen: Tensor) -> int:

@@ -24,8 +24,8 @@ class Work:
     pieces: Tensor
     """(6, room) int32: which of X; the block's first key; from and to, in `entry`; which sum over its block's queries it gives, -1 where it
     is all of it; of how many pieces the block is, at its first one, 0 elsewhere"""
-    upto: Tensor
-    """(X · (keys + 1)) int64: its last number's lower half tells how many pieces there are"""
+    count: Tensor
+    """(1) int64: its lower half tells how many pieces there are"""
     programs: int
     """as many as there are pieces, where documents are long; each program takes more where there are more"""
     sums_room: int
@@ -43,33 +43,34 @@ def plan_work(chosen: Tensor, length: int, block: int, reach: int) -> Work:
     # chosen comes last, as if it were one more block.
     base = torch.arange(X, dtype=torch.int32, device=device)[:, None] * (length + 1)
     key, order = (torch.where(chosen < 0, length, chosen).view(X, entries) + base).view(-1).sort(stable=True)
-    entry, pieces, upto = new_work(chosen, length, reach)
+    entry, pieces, total = new_work(chosen, length, reach)
     torch.sub(order.view(X, entries), torch.arange(X, device=device)[:, None] * entries, out=entry)
     blocks = torch.arange(X * (length + 1) + 1, dtype=torch.int32, device=device)
     edges = torch.searchsorted(key, blocks, out_int32=True)
     count = torch.empty(X * (length + 1), dtype=torch.int64, device=device)
     grid = (-(-len(count) // 256),)
     nsa_chosen_count_kernel[grid](edges, count, len(count), length, PIECE=PIECE, SIZE=256, num_warps=2)
-    torch.cumsum(count, 0, out=upto)
+    upto = count.cumsum(0)
     nsa_chosen_cut_kernel[grid](
         edges, upto, pieces, len(count), length, entries, pieces.shape[1], PIECE=PIECE, SIZE=256, num_warps=2
     )
-    return build_work(entry, pieces, upto, block)
+    # The last one alone: all of them, for every slice of the queries, would grow with the square of the length.
+    total.copy_(upto[-1:])
+    return build_work(entry, pieces, total, length, block)
 
 
 def new_work(chosen: Tensor, length: int, reach: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Room for `entry`, `pieces` and `upto`."""
+    """Room for `entry`, `pieces` and `count`."""
     X, Q, n = chosen.shape
     entry = chosen.new_empty((X, Q * n), dtype=torch.int64 if reach >= 2**31 else torch.int32)
     pieces = chosen.new_empty((6, X * min(length, Q * n) + _count_cuts(entry)), dtype=torch.int32)
-    return entry, pieces, chosen.new_empty(X * (length + 1), dtype=torch.int64)
+    return entry, pieces, chosen.new_empty(1, dtype=torch.int64)
 
 
-def build_work(entry: Tensor, pieces: Tensor, upto: Tensor, block: int) -> Work:
+def build_work(entry: Tensor, pieces: Tensor, count: Tensor, length: int, block: int) -> Work:
     """From what was kept of it: the rest follows from how large that is."""
-    X, cuts = len(entry), _count_cuts(entry)
-    length = len(upto) // X - 1
-    return Work(entry, pieces, upto, X * -(-length // block) + cuts, 2 * cuts)
+    cuts = _count_cuts(entry)
+    return Work(entry, pieces, count, len(entry) * -(-length // block) + cuts, 2 * cuts)
 
 
 def _count_cuts(entry: Tensor) -> int:

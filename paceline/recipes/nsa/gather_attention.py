@@ -1,4 +1,4 @@
-"""Chosen blocks and their queries by Hopper's copy engine and matrix units: what launches gather_kernels.py, and where it can.
+"""Chosen blocks and their queries by Hopper's copy engine and matrix units: what launches their kernels, and where it can.
 
 if can_gather(6, 64, torch.bfloat16, 64, device):
     read_blocks(q, k, v, work, parts, parts_lse, t0, block)
@@ -51,7 +51,7 @@ def read_blocks(
 
     sizes = _sizes(q, k, parts, block)
     nsa_chosen_gather_forward_kernel[(work.programs,)](
-        _by_queries(q, sizes), *_by_blocks(k, v), _by_parts(parts, sizes), work.entry, work.pieces, work.upto[-1:], parts_lse,
+        _by_queries(q, sizes), *_by_blocks(k, v), _by_parts(parts, sizes), work.entry, work.pieces, work.count, parts_lse,
         t0, parts.shape[1], q.shape[1], work.pieces.shape[1], LOG2_E / math.sqrt(q.shape[3]), **choose_options("forward", q.shape[3]), **sizes,
     )  # fmt: skip
 
@@ -67,7 +67,7 @@ def differentiate_blocks(
     factor = 1 / math.sqrt(q.shape[3])
     nsa_chosen_gather_gradient_kernel[(work.programs,)](
         _by_queries(q, sizes), _by_queries(grad, sizes), *_by_blocks(k, v), _by_parts(parts, sizes), owner, work.entry, work.pieces,
-        work.upto[-1:], lse, delta, dk, dv, sums, t0, parts.shape[1], q.shape[1], work.pieces.shape[1], factor * LOG2_E, factor,
+        work.count, lse, delta, dk, dv, sums, t0, parts.shape[1], q.shape[1], work.pieces.shape[1], factor * LOG2_E, factor,
         ADDS=adds, **choose_options("gradient", q.shape[3]), **sizes,
     )  # fmt: skip
 

@@ -56,7 +56,18 @@ def store_keys(
 
 
 @gluon.jit
-def load_sums(
+def load_row_sums(
+    lse_ptr, delta_ptr, entry, is_query, rows, b, g, t0, T, G: gl.constexpr, R: gl.constexpr, N: gl.constexpr, RP: gl.constexpr
+):  # fmt: skip
+    """lse and delta of the rows of a tile."""
+    is_there = is_query & (rows % RP < R)
+    of_query = ((b * T + t0 + entry // N) * G + g).to(gl.int64) * R + rows % RP
+    lse = gl.load(lse_ptr + of_query, mask=is_there, other=float("inf"))
+    return lse, gl.load(delta_ptr + of_query, mask=is_there, other=0.0)
+
+
+@gluon.jit
+def stage_sums(
     sums_bufs, bars, entry_ptr, pieces_ptr, count_ptr, lse_ptr, delta_ptr, t0, Q, T, room,
     G: gl.constexpr, R: gl.constexpr, N: gl.constexpr, PER: gl.constexpr, RP: gl.constexpr,
 ):  # fmt: skip
@@ -70,10 +81,9 @@ def load_sums(
         of_work = entry_ptr + x.to(gl.int64) * Q * N
         entry = load_entry(of_work, begin + rows // RP, end, 0)
         for start in range(begin, end, PER):
-            is_there = (start + rows // RP < end) & (rows % RP < R)
-            of_query = ((b * T + t0 + entry // N) * G + g).to(gl.int64) * R + rows % RP
-            lse = gl.load(lse_ptr + of_query, mask=is_there, other=float("inf"))
-            delta = gl.load(delta_ptr + of_query, mask=is_there, other=0.0)
+            lse, delta = load_row_sums(
+                lse_ptr, delta_ptr, entry, start + rows // RP < end, rows, b, g, t0, T, G, R, N, RP
+            )
             # Where the next ones lie is asked for while these are on their way.
             entry = load_entry(of_work, start + PER + rows // RP, end, 0)
             mbarrier.wait(empty, (turn & 1) ^ 1)
@@ -154,36 +164,8 @@ def differentiate_by_keys(
         fence_async_shared()
         mbarrier.arrive(block_empty.index(0), count=1)
         store_keys(
-            dk * factor,
-            dv,
-            dk_ptr,
-            dv_ptr,
-            sums_ptr,
-            owner_ptr,
-            pieces_ptr,
-            piece,
-            room,
-            b,
-            g,
-            first,
-            T,
-            G,
-            D,
-            L,
-            SUMS,
-            ADDS,
-        )
-
-
-@gluon.jit
-def load_row_sums(
-    lse_ptr, delta_ptr, entry, is_query, rows, b, g, t0, T, G: gl.constexpr, R: gl.constexpr, N: gl.constexpr, RP: gl.constexpr
-):  # fmt: skip
-    """lse and delta of the rows of a tile."""
-    is_there = is_query & (rows % RP < R)
-    of_query = ((b * T + t0 + entry // N) * G + g).to(gl.int64) * R + rows % RP
-    lse = gl.load(lse_ptr + of_query, mask=is_there, other=float("inf"))
-    return lse, gl.load(delta_ptr + of_query, mask=is_there, other=0.0)
+            dk * factor, dv, dk_ptr, dv_ptr, sums_ptr, owner_ptr, pieces_ptr, piece, room, b, g, first, T, G, D, L, SUMS, ADDS
+        )  # fmt: skip
 
 
 @gluon.jit
@@ -262,25 +244,8 @@ def differentiate_by_queries(
             turn += 1
         mbarrier.arrive(block_empty.index(0), count=1)
         store_keys(
-            dk * factor,
-            dv,
-            dk_ptr,
-            dv_ptr,
-            sums_ptr,
-            owner_ptr,
-            pieces_ptr,
-            piece,
-            room,
-            b,
-            g,
-            first,
-            T,
-            G,
-            D,
-            L,
-            SUMS,
-            ADDS,
-        )
+            dk * factor, dv, dk_ptr, dv_ptr, sums_ptr, owner_ptr, pieces_ptr, piece, room, b, g, first, T, G, D, L, SUMS, ADDS
+        )  # fmt: skip
 
 
 @gluon.jit(do_not_specialize=["t0", "Q", "T", "room"])
@@ -332,7 +297,7 @@ def nsa_chosen_gather_gradient_kernel(
                 ),
                 (store_tiles, (parts_desc, out_bufs, bars, entry_ptr, pieces_ptr, count_ptr, Q, room, G, D, N, PER, 1)),
                 (
-                    load_sums,
+                    stage_sums,
                     (sums_bufs, bars, entry_ptr, pieces_ptr, count_ptr, lse_ptr, delta_ptr, t0, Q, T, room, G, R, N, PER, RP),
                 ),
             ],

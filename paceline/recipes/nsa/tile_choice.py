@@ -11,7 +11,6 @@ cannot have a tile any more, which the choice says then.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict
 from typing import Any
 
 import torch
@@ -38,7 +37,7 @@ def settle_tiles(word: str, case: Case, device: torch.device, before: Any, limit
     return {
         "word": word,
         "gpu": place.gpu,
-        "case": asdict(case),
+        "case": case.record(),
         "tiles": {kernel: dict(tile) for kernel, tile in tiles.items()},
         "source": source,
         "reason": lost + reason,
@@ -60,7 +59,7 @@ def _keep(before: Any, word: str, case: Case, place: Place) -> dict[str, Any]:
     if before["gpu"] != place.gpu:
         raise ValueError(f"they were for {before['gpu']}")
     # Another number of ranks may mean other micro-batches, and no other tiles.
-    if {**before["case"], "rows": case.rows} != asdict(case):
+    if {**before["case"], "rows": case.rows} != case.record():
         raise ValueError("they were for another shape or precision")
     tiles = check_tiles(before["tiles"], case)
     return {

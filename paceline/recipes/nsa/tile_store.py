@@ -43,6 +43,10 @@ class Case:
     gathers: bool = False
     """chosen blocks are read by kernels that have no tiles (gather_attention.py)"""
 
+    def record(self) -> dict[str, Any]:
+        """As it is kept; without what follows from it and the GPU."""
+        return {name: value for name, value in asdict(self).items() if name != "gathers"}
+
     @property
     def torch_dtype(self) -> torch.dtype:
         found = getattr(torch, self.dtype)
@@ -124,7 +128,7 @@ def load_tuned(case: Case, place: Place) -> tuple[dict[str, Tile] | None, str]:
         record = read_json(path)
         if not isinstance(record, dict) or record.get("v") != SCHEMA:
             raise ValueError("of another version")
-        if record.get("case") != asdict(case) or record.get("place") != asdict(place):
+        if record.get("case") != case.record() or record.get("place") != asdict(place):
             raise ValueError("of something else than its name says")
         return check_tiles(record.get("tiles"), case), str(path)
     except FileNotFoundError:
@@ -141,7 +145,7 @@ def save_tuned(tuned: Tuned) -> tuple[Path | None, str]:
     path = folder / _name(tuned.case, tuned.place)
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        write_json(path, {"v": SCHEMA, "time": time.time(), **asdict(tuned)})
+        write_json(path, {"v": SCHEMA, "time": time.time(), **asdict(tuned), "case": tuned.case.record()})
     except OSError as error:
         return None, str(error)
     return path, ""
@@ -172,6 +176,6 @@ def _shorten(text: str) -> str:
 
 def _name(case: Case, place: Place) -> str:
     """For people, but for its end."""
-    whole = json.dumps([asdict(case), asdict(place)], sort_keys=True)
+    whole = json.dumps([case.record(), asdict(place)], sort_keys=True)
     sizes = f"{case.rows}x{case.length}-{case.heads}x{case.groups}x{case.head_width}-{case.dtype}"
     return f"{sizes}-{hashlib.sha256(whole.encode()).hexdigest()[:12]}.json"

@@ -144,8 +144,8 @@ def _digest(*names: str) -> str:
     return hashlib.sha256(b"".join(sources)).hexdigest()[:12]
 
 
-_SOURCES = _digest("chosen_attention", "chosen_work", "range_attention", "tiles")
-"""Of what decides how large the operators' results are. torch.compile keeps on disk what it compiled for them, and finds it by what they are
+_SOURCES = _digest("chosen_attention", "chosen_work", "fast_selection", "range_attention", "tiles")
+"""Of what decides how large the results of those operators are that are given tiles; of the others it follows from what they are given. torch.compile keeps on disk what it compiled for them, and finds it by what they are
 given: were that all, an edit of these files would end in an assertion about sizes."""
 
 

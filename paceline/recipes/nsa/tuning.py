@@ -25,6 +25,7 @@ import torch
 
 from paceline.cores import cpu_count
 from paceline.parentage import die_with_parent
+from paceline.recipes.nsa.chosen_attention import most_parts
 from paceline.recipes.nsa.fast_frame import fast
 from paceline.recipes.nsa.fast_path import FAST
 from paceline.recipes.nsa.pattern import Pattern
@@ -152,7 +153,8 @@ def share_out(case: Case, processes: int) -> list[list[Job]]:
 def _count_fitting(case: Case, device: torch.device) -> int:
     """Processes that the GPU has memory for: tensors of the size of the queries, what queries found, and torch itself."""
     queries = case.rows * case.length * case.heads * case.head_width * case.torch_dtype.itemsize
-    return int(torch.cuda.mem_get_info(device)[0] // (12 * queries + 5 * 2**30))
+    found = min(case.pattern.selected * queries, most_parts(device))
+    return int(torch.cuda.mem_get_info(device)[0] // (12 * queries + found + 3 * 2**30))
 
 
 def main(argv: Sequence[str]) -> int:

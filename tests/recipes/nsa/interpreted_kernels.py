@@ -45,7 +45,7 @@ def test_every_stage_and_its_gradients(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     monkeypatch.setattr(past_attention, "MOST_BLOCKS", 32 if by_words else 0)
-    # Some queries and some groups at a time, as long rows have it.
+    # Some queries at a time, as long rows have it.
     monkeypatch.setattr(fast_selection, "_MOST_SCORES", 1)
     monkeypatch.setattr(chosen_attention, "_MOST_PARTS", 2**15)
     torch.manual_seed(0)

@@ -36,7 +36,7 @@ OPERATORS = {
 @pytest.fixture(params=OPERATORS, ids=["by blocks", "by words"])
 def most_blocks(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
     monkeypatch.setattr(past_attention, "MOST_BLOCKS", request.param)
-    # Some queries and some groups at a time, as long rows have it.
+    # Some queries at a time, as long rows have it.
     monkeypatch.setattr(fast_selection, "_MOST_SCORES", 1)
     monkeypatch.setattr(chosen_attention, "_MOST_PARTS", 1)
     return request.param

@@ -24,8 +24,8 @@ _POINTERS = {"owner": "*i32", "pieces": "*i32", "count": "*i64", "sums": "*fp32"
 _SIZES = {"t0": "i32", "Q": "i32", "T": "i32", "room": "i32", "scale": "fp32", "factor": "fp32"}
 
 
-def compile_kernel(kernel: Any, width: int, heads: int, dtype: str, given: dict[str, int]) -> Any:
-    """Of two groups, as it is launched."""
+def compile_kernel(kernel: Any, width: int, heads: int, dtype: str, is_long: bool, given: dict[str, int]) -> Any:
+    """Of two groups, as it is launched; of long rows places need 64 bits, and keys' gradients are summed up in fp32."""
     import triton
     from triton.backends.compiler import GPUTarget
     from triton.experimental.gluon._runtime import GluonASTSource
@@ -37,9 +37,11 @@ def compile_kernel(kernel: Any, width: int, heads: int, dtype: str, given: dict[
     padded = 8 if heads <= 8 else 16
     rows = describe([1, padded, 64])
     types = {"q_desc": rows, "grad_desc": rows, "parts_desc": rows}
-    types |= dict.fromkeys(("k_desc", "v_desc"), describe([64, 64])) | dict.fromkeys(("dk_ptr", "dv_ptr"), f"*{dtype}")
+    types |= dict.fromkeys(("k_desc", "v_desc"), describe([64, 64])) | dict.fromkeys(
+        ("dk_ptr", "dv_ptr"), "*fp32" if is_long else f"*{dtype}"
+    )
     types |= {f"{name}_ptr": kind for name, kind in _POINTERS.items()} | _SIZES
-    types |= {"entry_ptr": "*i32", "parts_lse_ptr": "*fp32"}
+    types |= {"entry_ptr": "*i64" if is_long else "*i32", "parts_lse_ptr": "*fp32"}
     constants = {name: value for name, value in given.items() if name.isupper()}
     constants |= {"H": 2 * heads, "G": 2, "D": width, "N": 16, "L": 64, "PER": 64 // padded, "RP": padded}
     names = kernel.arg_names
@@ -53,15 +55,15 @@ def compile_kernel(kernel: Any, width: int, heads: int, dtype: str, given: dict[
 
 
 @pytest.mark.parametrize(("width", "heads"), [(64, 6), (128, 16)])
-@pytest.mark.parametrize("dtype", ["bf16", "fp16"])
-def test_they_compile_and_two_programs_fit(width: int, heads: int, dtype: str) -> None:
+@pytest.mark.parametrize(("dtype", "is_long"), [("bf16", False), ("bf16", True), ("fp16", False)])
+def test_they_compile_and_two_programs_fit(width: int, heads: int, dtype: str, is_long: bool) -> None:
     from paceline.recipes.nsa.gather_gradient_kernels import nsa_chosen_gather_gradient_kernel
     from paceline.recipes.nsa.gather_kernels import nsa_chosen_gather_forward_kernel
 
     options = choose_options("forward", width)
-    forward = compile_kernel(nsa_chosen_gather_forward_kernel, width, heads, dtype, options)
-    options = choose_options("gradient", width) | {"ADDS": 0}
-    gradient = compile_kernel(nsa_chosen_gather_gradient_kernel, width, heads, dtype, options)
+    forward = compile_kernel(nsa_chosen_gather_forward_kernel, width, heads, dtype, is_long, options)
+    options = choose_options("gradient", width) | {"ADDS": int(is_long)}
+    gradient = compile_kernel(nsa_chosen_gather_gradient_kernel, width, heads, dtype, is_long, options)
     for compiled, fetches in ((forward, 3), (gradient, 4)):
         assert "wgmma.mma_async" in compiled.asm["ptx"]
         # Keys and values, queries and what is found of them: by the copy engine, each half of a head.

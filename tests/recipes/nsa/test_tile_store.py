@@ -126,3 +126,15 @@ def test_only_kernels_that_are_launched_have_tiles() -> None:
     assert selected(replace(CASE, gathers=True)) == set()
     by_words = {"selected_past_forward", "selected_past_query_gradient", "selected_past_key_gradient"}
     assert selected(replace(CASE, length=2048)) == selected(replace(CASE, length=2048, gathers=True)) == by_words
+
+
+def test_what_follows_from_the_gpu_does_not_tell_records_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was kept before kernels came that need fewer tiles is found with them, too."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    tuned = make_tuned()
+    path, problem = save_tuned(tuned)
+    assert path is not None, problem
+    assert "gathers" not in json.loads(path.read_text())["case"]
+    found, where = load_tuned(replace(CASE, gathers=True), PLACE)
+    assert where == str(path)
+    assert found == {kernel: tile for kernel, tile in tuned.tiles.items() if not kernel.startswith("selected")}
