@@ -108,7 +108,10 @@ def read_tiles(settled: Mapping[str, Any]) -> Tiles:
 
 def tell_tiles(word: str, settled: Mapping[str, Any]) -> list[Choice]:
     """Where they come from, and what they are."""
-    listed = ", ".join(f"{kernel} {describe(tile)}" for kernel, tile in settled["tiles"].items())
+    told = [f"{kernel} {describe(tile)}" for kernel, tile in settled["tiles"].items()]
+    if not any(kernel.startswith("selected") for kernel in settled["tiles"]):
+        told.append("selected by the kernels for Hopper, which have none")
+    listed = ", ".join(told)
     return [
         Choice("model.tiles", word, settled["source"], settled["reason"]),
         Choice("attention.tiles", word, listed, f"for {settled['gpu']}"),

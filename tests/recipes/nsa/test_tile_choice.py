@@ -172,3 +172,11 @@ def test_a_trained_model_has_the_tiles_of_its_run_where_the_gpu_is_the_same(monk
         assert recipe.keep(used, {"tiles": other}) == {"tiles": {}}
     assert recipe.keep(used, {}) == {"tiles": {}}
     assert recipe.keep(Setting(torch.device("cpu"), "own"), settled) == {}
+
+
+def test_what_reads_selected_blocks_without_tiles_is_told() -> None:
+    for gathers in (False, True):
+        tiles = make_tuned(case=replace(CASE, gathers=gathers)).tiles
+        _, told = tell_tiles("auto", {"tiles": tiles, "source": "tuned", "reason": "", "gpu": "a GPU"})
+        assert ("kernels for Hopper" in told.effective) == gathers
+        assert ("selected_forward" in told.effective) != gathers
