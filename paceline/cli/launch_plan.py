@@ -21,7 +21,7 @@ from paceline.launch.occupied import check_same_run
 from paceline.launch.origin import Origin, Wish, plan_origin
 from paceline.launch.placement import Placement, place_ranks
 from paceline.launch.weights import find_weights
-from paceline.recipes.job import Job
+from paceline.recipes.job import Job, known_names
 from paceline.telemetry.checkpoints import list_checkpoints
 from paceline.telemetry.layout import RunLayout
 from paceline.telemetry.run_file import load_run_file
@@ -48,8 +48,8 @@ class LaunchPlan:
         """What `--dry-run` prints: the plan, and a command line that does the same when pasted."""
         num_gpus, world_size = self.placement.num_gpus, self.placement.world_size
         where = f"{num_gpus} GPU{'' if num_gpus == 1 else 's'}" if num_gpus else "the CPU"
-        is_recipe = self.job.target == self.job.recipe.name
-        target = self.job.target if is_recipe else str(Path(self.job.target).absolute())
+        is_name = self.job.target in known_names()
+        target = self.job.target if is_name else str(Path(self.job.target).absolute())
         arguments = free_arguments(target, self.job.overrides, self.root, debug, self.wish.arguments())
         lines = [
             f"recipe        {self.job.recipe.name}",

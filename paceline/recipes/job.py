@@ -122,8 +122,13 @@ def shipped_names() -> list[str]:
     return sorted(path.stem for path in _SHIPPED.glob("*.yaml"))
 
 
+def known_names() -> list[str]:
+    """Recipes and configurations that are known by name, wherever one is; anything else is a path."""
+    return list(dict.fromkeys([*recipe_names(), *shipped_names()]))
+
+
 def _base(target: str) -> tuple[Recipe, Layer]:
-    names = list(dict.fromkeys([*recipe_names(), *shipped_names()]))
+    names = known_names()
     shipped = _SHIPPED / f"{target}.yaml"
     if target in names and not shipped.is_file():
         recipe = find_recipe(target)

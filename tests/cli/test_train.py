@@ -316,6 +316,19 @@ def test_dry_run_prints_a_command_and_touches_nothing(tmp_path: Path, capfd: pyt
     assert not any(word.startswith("launch.") for word in words)
 
 
+@pytest.mark.parametrize("is_file", [False, True])
+def test_the_command_of_a_dry_run_finds_its_configuration(
+    is_file: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """One that ships with the package goes by its name, a file by its whole path: the line is pasted anywhere."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.yaml").write_text("recipe: sasrec\n")
+    target, more = ("mine.yaml", []) if is_file else ("nsa-125m", ["data.source=synthetic", "data.path=null"])
+    assert run_command(["train", target, *more, "--dry-run", "--out", str(tmp_path / "run")]) == 0
+    words = shlex.split(capfd.readouterr().out.splitlines()[-1])
+    assert words[words.index("paceline.worker") + 1] == (str(tmp_path / "mine.yaml") if is_file else "nsa-125m")
+
+
 def test_dry_run_with_several_hosts_prints_a_line_for_each_role(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
