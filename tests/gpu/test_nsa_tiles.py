@@ -23,16 +23,10 @@ from paceline.recipes.nsa.tiles import KERNELS, Tiles
 from paceline.recipes.nsa.tuning import time_tile, tune
 from tests.recipes.nsa.attentions import relative_error
 
-pytestmark = [pytest.mark.gpu, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.gpu, pytest.mark.timeout(600), pytest.mark.usefixtures("backward_thread")]
 
 DEVICE = torch.device("cuda", 0)
 SMALL = Pattern(block=16, stride=8, selection_block=32, selected=4, window=100)
-
-
-@pytest.fixture(autouse=True)
-def _backward_thread() -> None:
-    # It must have met the device before its first product, or torch warns, which is an error here.
-    torch.ones(1, device="cuda", requires_grad=True).exp().backward()
 
 
 @pytest.mark.parametrize("kernel", KERNELS)
