@@ -136,7 +136,7 @@ def differentiate_by_keys(
             if start < begin + L:
                 entry = load_entry(entry_ptr + x.to(gl.int64) * Q * N, start + rows // RP, end, 0)
                 p = gl.where(keys[:, None] <= (t0 + entry // N - first)[None, :], p, 0.0)
-            # Not before it is needed: there are no registers to spare.
+            # Once both are read, those of the next tile may take their place.
             delta = sums_bufs.index(1).load(OF_ROWS)
             mbarrier.arrive(sums_empty.index(0), count=1)
             dp = warpgroup_mma_wait(0, deps=(dp,))

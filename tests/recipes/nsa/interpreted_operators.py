@@ -38,7 +38,7 @@ def most_blocks(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(past_attention, "MOST_BLOCKS", request.param)
     # Some queries at a time, as long rows have it.
     monkeypatch.setattr(fast_selection, "_MOST_SCORES", 1)
-    monkeypatch.setattr(chosen_attention, "_MOST_PARTS", 1)
+    monkeypatch.setattr(chosen_attention, "_MOST_PARTS", 2**13)
     return request.param
 
 
