@@ -1,6 +1,6 @@
-"""The kernels for Hopper on a machine that has none: Triton's interpreter does not know their language, but its compiler needs no GPU.
+"""The kernels for Hopper on a machine that has none: Triton's compiler needs no GPU.
 
-What they compute is tested in tests/gpu."""
+What they compute is simulated in simulated_kernels.py, and tested for real in tests/gpu."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The GPU kernels on a CPU, in a process in which Triton interprets them."""
+"""The GPU kernels on a CPU, in a process in which Triton interprets them; those for Hopper are simulated."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 
-TESTS = ["interpreted_kernels.py", "interpreted_operators.py"]
+TESTS = ["interpreted_kernels.py", "interpreted_operators.py", "simulated_kernels.py"]
 
 
 @pytest.mark.parametrize("tests", TESTS)
