@@ -25,7 +25,7 @@ from torch import Tensor
 
 from tests.hopper import language
 
-KERNELS = ("gather_kernels", "gather_gradient_kernels")
+KERNELS = ("gather_kernels", "gather_gradient_kernels", "key_gradient_kernels")
 """of paceline.recipes.nsa: they are imported anew, so that they speak the simulated language"""
 
 

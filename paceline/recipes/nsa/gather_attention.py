@@ -7,15 +7,13 @@ if can_gather(6, 64, torch.bfloat16, 64, device):
 from __future__ import annotations
 
 import math
-from functools import cache
-from importlib import import_module
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from paceline.recipes.nsa.chosen_work import Work
-from paceline.recipes.nsa.launching import LOG2_E
+from paceline.recipes.nsa.launching import LOG2_E, describe_box, describe_columns, has_hopper
 
 _LEAST_HEADS, _MOST_HEADS = 5, 16
 """of a group: a query takes 8 or 16 rows of a tile, and with fewer heads most of them would be empty"""
@@ -28,19 +26,7 @@ _ROWS = 64
 def can_gather(heads: int, width: int, dtype: torch.dtype, block: int, device: torch.device) -> bool:
     """Whether these kernels can have so many heads of a group, so wide, and blocks of so many keys."""
     is_fitting = dtype.itemsize == 2 and block == _BLOCK and width in (64, 128)
-    return is_fitting and _LEAST_HEADS <= heads <= _MOST_HEADS and device.type == "cuda" and _has_hopper(device)
-
-
-@cache
-def _has_hopper(device: torch.device) -> bool:
-    """The GPU, and a Triton that knows its language: that is no settled one yet."""
-    if torch.cuda.get_device_capability(device)[0] != 9:
-        return False
-    try:
-        import_module("paceline.recipes.nsa.gather_gradient_kernels")
-    except ImportError:
-        return False
-    return True
+    return is_fitting and _LEAST_HEADS <= heads <= _MOST_HEADS and has_hopper(device)
 
 
 def read_blocks(
@@ -51,7 +37,7 @@ def read_blocks(
 
     sizes = _sizes(q, k, parts, block)
     nsa_chosen_gather_forward_kernel[(work.programs,)](
-        _by_queries(q, sizes), *_by_blocks(k, v), _by_parts(parts, sizes), work.entry, work.pieces, work.count, parts_lse,
+        _by_queries(q, sizes), *describe_columns(_BLOCK, k, v), _by_parts(parts, sizes), work.entry, work.pieces, work.count, parts_lse,
         t0, parts.shape[1], q.shape[1], work.pieces.shape[1], LOG2_E / math.sqrt(q.shape[3]), **choose_options("forward", q.shape[3]), **sizes,
     )  # fmt: skip
 
@@ -66,7 +52,7 @@ def differentiate_blocks(
     sizes = _sizes(q, k, parts, block)
     factor = 1 / math.sqrt(q.shape[3])
     nsa_chosen_gather_gradient_kernel[(work.programs,)](
-        _by_queries(q, sizes), _by_queries(grad, sizes), *_by_blocks(k, v), _by_parts(parts, sizes), owner, work.entry, work.pieces,
+        _by_queries(q, sizes), _by_queries(grad, sizes), *describe_columns(_BLOCK, k, v), _by_parts(parts, sizes), owner, work.entry, work.pieces,
         work.count, lse, delta, dk, dv, sums, t0, parts.shape[1], q.shape[1], work.pieces.shape[1], factor * LOG2_E, factor,
         ADDS=adds, **choose_options("gradient", q.shape[3]), **sizes,
     )  # fmt: skip
@@ -90,20 +76,8 @@ def _sizes(q: Tensor, k: Tensor, parts: Tensor, block: int) -> dict[str, int]:
 
 def _by_queries(states: Tensor, sizes: dict[str, int]) -> Any:
     """(B, T, H, D) as queries and groups, of each all heads."""
-    return _describe(states.view(-1, sizes["H"] // sizes["G"], sizes["D"]), [1, sizes["RP"], 64])
+    return describe_box(states.view(-1, sizes["H"] // sizes["G"], sizes["D"]), [1, sizes["RP"], 64])
 
 
 def _by_parts(parts: Tensor, sizes: dict[str, int]) -> Any:
-    return _describe(parts.view(-1, *parts.shape[3:]), [1, sizes["RP"], 64])
-
-
-def _by_blocks(*states: Tensor) -> list[Any]:
-    return [_describe(each.flatten(2).flatten(0, 1), [_BLOCK, 64]) for each in states]
-
-
-def _describe(states: Tensor, tile: list[int]) -> Any:
-    from triton.experimental.gluon.language import NVMMASharedLayout
-    from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
-
-    layout = NVMMASharedLayout(swizzle_byte_width=128, element_bitwidth=16, rank=len(tile))
-    return TensorDescriptor.from_tensor(states, tile, layout)
+    return describe_box(parts.view(-1, *parts.shape[3:]), [1, sizes["RP"], 64])

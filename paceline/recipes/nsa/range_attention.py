@@ -7,6 +7,7 @@ out, logsum = attend_range(q, k, v, stretch)    # q (B, T, H, D), k and v (B, S,
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,8 +15,8 @@ import torch
 from torch import Tensor
 from torch.library import custom_op
 
-from paceline.recipes.nsa.launching import LOG2_E, describe, precision_of
-from paceline.recipes.nsa.tiles import BUILT_IN, Tiles, decode_tiles
+from paceline.recipes.nsa.launching import LOG2_E, describe, describe_columns, precision_of
+from paceline.recipes.nsa.tiles import BUILT_IN, Tile, Tiles, decode_tiles
 
 _ENOUGH_PROGRAMS = 512
 """tiles of keys that keep a GPU busy"""
@@ -112,7 +113,7 @@ def _differentiate(
     words: Tensor | None, out: Tensor, lse: Tensor, block: int, branch: str, tiles: str,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     """Of q; and of k and v, (2, parts, B, S, G, D), whose parts are to be summed."""
-    from paceline.recipes.nsa.range_kernels import nsa_range_key_gradient_kernel, nsa_range_query_gradient_kernel
+    from paceline.recipes.nsa.range_kernels import nsa_range_query_gradient_kernel
 
     B, T, H, D = q.shape
     S, G = k.shape[1:3]
@@ -128,12 +129,24 @@ def _differentiate(
         out, lse, *describe((grad, tile["BM"])), delta, dq, T, S, factor * LOG2_E, factor, **sizes, **tile,
     )  # fmt: skip
     tile = key_tile
-    nsa_range_key_gradient_kernel[(*_grid(S, tile["BN"], B * G, chosen), shares * spans)](
-        *describe((q, tile["BM"]), (k, tile["BN"]), (v, tile["BN"])), low, high, since, until, words,
-        lse, delta, *describe((grad, tile["BM"])), *grads, T, S,
+    kernel, (described_q, described_k, described_v, described_grad) = _choose_key_kernel(tile, q, k, v, grad)
+    kernel[(*_grid(S, tile["BN"], B * G, chosen), shares * spans)](
+        described_q, described_k, described_v, low, high, since, until, words, lse, delta, described_grad, *grads, T, S,
         factor * LOG2_E, factor, SHARE=H // G // shares, SPANS=spans, **sizes, **tile,
     )  # fmt: skip
     return dq, grads
+
+
+def _choose_key_kernel(tile: Tile, q: Tensor, k: Tensor, v: Tensor, grad: Tensor) -> tuple[Any, Iterable[Any]]:
+    """That of any GPU, or where the tile says how many the copy engine is ahead, the one for Hopper; with the tensors as it wants them."""
+    if "NBUF" in tile:
+        from paceline.recipes.nsa.key_gradient_kernels import nsa_range_copied_key_gradient_kernel
+
+        return nsa_range_copied_key_gradient_kernel, describe_columns(tile["BM"], q, k, v, grad)
+    from paceline.recipes.nsa.range_kernels import nsa_range_key_gradient_kernel
+
+    rows = (tile["BM"], tile["BN"], tile["BN"], tile["BM"])
+    return nsa_range_key_gradient_kernel, describe(*zip((q, k, v, grad), rows, strict=True))
 
 
 @_differentiate.register_fake
@@ -199,4 +212,4 @@ def _tile(tiles: Tiles, kernel: str, q: Tensor, words: Words | None) -> dict[str
     tile = tiles.find(kernel, q.shape[3], q.dtype)
     # Tiles of keys longer than blocks would have keys of three.
     keys = min(tile["BN"], words.block) if words else tile["BN"]
-    return {**tile, "BN": keys, "PRECISION": precision_of(q.dtype)}
+    return {**tile, "BN": keys} | ({} if "NBUF" in tile else {"PRECISION": precision_of(q.dtype)})
