@@ -35,10 +35,10 @@ class Instruction:
         product = re.match(r"HGMMA\.64x(\d+)x16\.F32", self.name)
         if product:
             count = int(product[1]) // 2
-        elif self.name.endswith((".M88.4", ".128")):
+        elif self.name.endswith(("88.4", ".128")):
             count = 4
         else:
-            count = 2 if self.name.endswith(".64") or ".WIDE" in self.name or self.name == "CS2R" else 1
+            count = 2 if self.name.endswith((".64", "88.2")) or ".WIDE" in self.name or self.name == "CS2R" else 1
         return range(int(first[1]), int(first[1]) + count)
 
     @property
