@@ -252,6 +252,14 @@ def _where(condition: Tensor, a: Any, b: Any) -> Tensor:
     return torch.where(condition, a, b)
 
 
+def _assemble(code: str, constraints: str, args: list[Tensor], dtype: torch.dtype, is_pure: bool, pack: int) -> Tensor:
+    """Of the assembler the one instruction that is used: or, with zeros."""
+    assert code == "or.b32 $0, $1, $2;"
+    held, zero = args
+    assert not zero.any()
+    return held
+
+
 def _least(a: Any, b: Any) -> Tensor:
     return torch.minimum(torch.as_tensor(a), torch.as_tensor(b))
 
@@ -264,6 +272,7 @@ gl = SimpleNamespace(
     constexpr=lambda value: value,
     static_range=range,
     float32=torch.float32,
+    int16=torch.int16,
     int32=torch.int32,
     int64=torch.int64,
     program_id=lambda axis: scalar(now().place[axis]),
@@ -272,6 +281,8 @@ gl = SimpleNamespace(
     cdiv=lambda a, b: (a + b - 1) // b,
     arange=lambda begin, end, layout: torch.arange(begin, end, dtype=torch.int32),
     zeros=lambda shape, dtype, layout: torch.zeros(shape, dtype=dtype),
+    full=lambda shape, value, dtype, layout: torch.full(shape, value, dtype=dtype),
+    inline_asm_elementwise=_assemble,
     load=load,
     store=store,
     where=_where,

@@ -3,8 +3,9 @@
     turns = Turns(seed=3)
     turns.run([load, compute, store])        # each a function without arguments; ends when all have ended
 
-Which one goes on is drawn at every step that others may see, and copies arrive as late as they may: as soon as somebody waits for what only
-they can bring, or by chance. What is right by luck alone goes wrong for some seed. Where nobody can go on, that is an error that says who waits for what.
+Which one goes on is drawn at every step that others may see, and when copies arrive: in some programs at once, in others as late as they
+may, when nobody can go on without one. What is right by luck alone goes wrong for some seed. Where nobody can go on at all, that is an error
+that says who waits for what.
 """
 
 from __future__ import annotations
@@ -54,6 +55,7 @@ class Turns:
         self.arriving: list[Callable[[], None]] = []
         """copies under way; called, one arrives"""
         self._random = random.Random(seed)
+        self._copies_haste, self._switching = self._random.choice([0.0, 0.2, 0.9]), self._random.choice([0.1, 0.5, 0.9])
         self._runners: list[_Runner] = []
         self._all_done = threading.Event()
 
@@ -77,7 +79,7 @@ class Turns:
 
     def step(self) -> None:
         """Something that others may see was done: perhaps they go on first."""
-        if self._runners and self._random.random() < 0.3:
+        if self._runners and self._random.random() < self._switching:
             self.wait_until(lambda: True, "")
 
     def wait_until(self, is_ready: IsReady, waits_for: str) -> None:
@@ -99,7 +101,7 @@ class Turns:
             self._all_done.set()
             return
         if self.error is None:
-            if self.arriving and self._random.random() < 0.1:
+            while self.arriving and self._random.random() < self._copies_haste:
                 self._land()
             while not any(runner.is_ready() for runner in alive) and self.arriving:
                 self._land()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 
@@ -47,6 +49,8 @@ def make_hidden(positions_BT: Tensor, width: int = 48, seed: int = 1) -> Tensor:
 
 
 def relative_error(found: Tensor, expected: Tensor) -> float:
-    """Of the whole tensor: the norm of the difference over the norm of what is expected."""
+    """Of the whole tensor: the norm of the difference over the norm of what is expected; infinite where something is not a number, which no
+    comparison and no maximum would see."""
     difference = (found.double() - expected.double()).norm()
-    return (difference / expected.double().norm().clamp(min=1e-30)).item()
+    error = (difference / expected.double().norm().clamp(min=1e-30)).item()
+    return math.inf if math.isnan(error) else error
