@@ -97,7 +97,11 @@ class Tuned:
     tiles: Mapping[str, Tile]
     """of every kernel the fastest"""
     times: Mapping[str, list[tuple[Tile, float | None]]]
-    """ms of all that were tried, the built-in one first; None: it does not fit, or time was over"""
+    """ms of all that were tried, the built-in one first; None: it does not fit. What time was over for is not among them"""
+
+    def count(self) -> tuple[int, int]:
+        """(candidates that were tried, all that there are)."""
+        return sum(map(len, self.times.values())), sum(len(self.case.candidates(kernel)) for kernel in self.times)
 
 
 def find_place(device: torch.device) -> Place:
@@ -138,7 +142,14 @@ def load_tuned(case: Case, place: Place) -> tuple[dict[str, Tile] | None, str]:
 
 
 def save_tuned(tuned: Tuned) -> tuple[Path | None, str]:
-    """(where they are now, ""), or (None, why they could not be kept)."""
+    """(where they are now, ""), or (None, why they could not be kept).
+
+    Only what is whole: others would take a part of it for all there is, and never measure the rest. What was compiled lies in Triton's
+    cache, so the next tuning gets further in the same time.
+    """
+    tried, total = tuned.count()
+    if tried < total:
+        return None, f"time was over for {total - tried} of {total} candidates"
     folder = find_folder()
     if folder is None:
         return None, "there is no home directory"

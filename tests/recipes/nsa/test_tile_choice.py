@@ -56,6 +56,22 @@ def test_what_was_not_tuned_yet_is_tuned_once(monkeypatch: pytest.MonkeyPatch) -
     assert asked == [(CASE, DEVICE, 60)]
 
 
+def test_a_tuning_that_was_cut_off_is_used_and_said_and_the_next_one_measures_again(monkeypatch) -> None:
+    whole = make_tuned(2)
+    part = replace(whole, times=dict(whole.times) | {"select": whole.times["select"][:1]})
+    asked = []
+    monkeypatch.setattr(tuning, "tune", lambda *given: asked.append(given) or (part if len(asked) == 1 else whole))
+    tried, total = part.count()
+    found = settle("tune")
+    assert (found["source"], found["tiles"]) == ("tuned", TILES[2])
+    assert f"{tried} of {total} candidates timed, not kept for other runs: time was over" in found["reason"]
+    assert settle("auto")["source"] == "built-in"
+    found = settle("tune")
+    assert f"{total} of {total} candidates timed, kept in {find_folder()}" in found["reason"]
+    assert len(asked) == 2
+    assert settle("auto")["source"] == "tuned"
+
+
 def test_a_shape_too_large_to_tune_has_built_in_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
     def tune(*given: Any) -> None:
         raise torch.OutOfMemoryError("CUDA out of memory")

@@ -104,6 +104,22 @@ def test_a_cache_that_cannot_be_written_is_told_of(cache: Path) -> None:
     assert "passed over" in load_tuned(CASE, PLACE)[1]
 
 
+def test_what_time_was_over_for_keeps_all_of_it_from_being_kept() -> None:
+    """Or later runs would take it for whole, and never measure the rest."""
+    whole = make_tuned()
+    part = replace(whole, times=dict(whole.times) | {"select": whole.times["select"][:-2]})
+    tried, total = part.count()
+    assert total == tried + 2 == sum(len(CASE.candidates(kernel)) for kernel in CASE.kernels)
+    path, problem = save_tuned(part)
+    assert path is None
+    assert problem == f"time was over for 2 of {total} candidates"
+    assert load_tuned(CASE, PLACE)[0] is None
+    unfitting = replace(
+        whole, times=dict(whole.times) | {"select": [(tile, None) for tile, _ in whole.times["select"]]}
+    )
+    assert save_tuned(unfitting)[0] is not None, "what does not fit was tried"
+
+
 def test_where_it_lies(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     for given in ("", "relative"):
