@@ -11,17 +11,22 @@ nothing. A model that was trained can be read anywhere: its weights know no path
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 
-from paceline.errors import ConfigError
+from paceline.errors import ConfigError, Problem
 from paceline.recipes.nsa.config import Model
 from paceline.recipes.nsa.fast_path import FAST, KERNELS, build_fast
 from paceline.recipes.nsa.gates import BRANCHES
+from paceline.recipes.nsa.launching import MOST_ROWS
 from paceline.recipes.nsa.stages import Stages
 from paceline.recipes.nsa.tiles import BUILT_IN, Tiles
 from paceline.recipes.nsa.torch_path import TORCH
+from paceline.workload import AttentionCall
+
+_ROWS = {"training": "train.micro_batch", "evaluation": "evaluate.block"}
+"""what says how many rows each phase has at once"""
 
 
 @dataclass(frozen=True)
@@ -65,6 +70,22 @@ def fast_refusal(device_type: str, model: Model) -> str:
     if find_spec("triton") is None:
         return "its kernels need Triton, which is not installed"
     return ""
+
+
+def check_rows(calls: Sequence[AttentionCall]) -> None:
+    """ConfigError where the kernels cannot be launched for as many rows and heads; before a step is made, and not after an epoch."""
+    most = {call.phase: call for call in calls if call.rows * call.heads > MOST_ROWS}
+    problems = [
+        Problem(
+            f"{call.rows:,} samples at once in {phase} × model.heads={call.heads} = {call.rows * call.heads:,}, "
+            f"and the kernels of sparse attention take {MOST_ROWS:,} on a GPU",
+            f"{_ROWS[phase]} and model.heads",
+            f"set {_ROWS[phase]}={MOST_ROWS // call.heads} or less, or model.sparse_path=torch",
+        )
+        for phase, call in most.items()
+    ]
+    if problems:
+        raise ConfigError(problems=problems)
 
 
 def build_stages(path: str, tiles: Tiles = BUILT_IN) -> Stages | None:

@@ -14,7 +14,8 @@ import torch
 from torch import Tensor
 from torch.library import custom_op
 
-from paceline.recipes.nsa.launching import LOG2_E, describe, precision_of
+from paceline.errors import UsageError
+from paceline.recipes.nsa.launching import LOG2_E, MOST_ROWS, describe, precision_of
 from paceline.recipes.nsa.tiles import BUILT_IN, Tiles, decode_tiles
 
 _ENOUGH_PROGRAMS = 512
@@ -183,6 +184,10 @@ def _plan_keys(q: Tensor, k: Tensor, words: Words | None, branch: str, tiles: st
 
 def _grid(count: int, size: int, rows: int, words: Words | None) -> tuple[int, int]:
     """Tiles, and rows with their heads or groups; with words the other way round: so the kernels read it."""
+    # Before CUDA says it in its own words. Trainings were asked at their start (paths.py); all layers come by here, with more than other kernels have.
+    if words is None and rows > MOST_ROWS:
+        what = f"{rows:,} rows × heads at once, and the kernels of sparse attention take {MOST_ROWS:,} on a GPU"
+        raise UsageError(what, "rows and heads of the queries", "compute fewer rows at a time")
     tiles = -(-count // size)
     return (rows, tiles) if words else (tiles, rows)
 
