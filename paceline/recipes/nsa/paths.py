@@ -15,13 +15,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 
+import torch
+
 from paceline.errors import ConfigError, Problem
 from paceline.recipes.nsa.config import Model
 from paceline.recipes.nsa.fast_path import FAST, KERNELS, build_fast
 from paceline.recipes.nsa.gates import BRANCHES
 from paceline.recipes.nsa.launching import MOST_ROWS
 from paceline.recipes.nsa.stages import Stages
-from paceline.recipes.nsa.tiles import BUILT_IN, Tiles
+from paceline.recipes.nsa.tiles import BUILT_IN, LARGE_BLOCKS_SHARED, Tiles, find_shared
 from paceline.recipes.nsa.torch_path import TORCH
 from paceline.workload import AttentionCall
 
@@ -69,6 +71,13 @@ def fast_refusal(device_type: str, model: Model) -> str:
         return f"its kernels take selection blocks of 16, 32, 64 or 128 tokens, not {model.selection_block}"
     if find_spec("triton") is None:
         return "its kernels need Triton, which is not installed"
+    if model.selection_block == model.head_width == 128:
+        # Such a block's keys and values, which a program keeps, are the largest; all others fit into every GPU (tiles.py).
+        shared = find_shared(torch.device(device_type))
+        if shared < LARGE_BLOCKS_SHARED:
+            sizes = f"selection blocks of {model.selection_block} tokens of heads {model.head_width} wide"
+            needed = f"{LARGE_BLOCKS_SHARED // 2**10} KiB of shared memory"
+            return f"its kernels need {needed} for {sizes}, and this GPU has {shared // 2**10}"
     return ""
 
 

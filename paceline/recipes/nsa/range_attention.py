@@ -16,7 +16,7 @@ from torch.library import custom_op
 
 from paceline.errors import UsageError
 from paceline.recipes.nsa.launching import LOG2_E, MOST_ROWS, describe, precision_of
-from paceline.recipes.nsa.tiles import BUILT_IN, Tiles, decode_tiles
+from paceline.recipes.nsa.tiles import BUILT_IN, Tiles, decode_tiles, find_shared
 
 _ENOUGH_PROGRAMS = 512
 """tiles of keys that keep a GPU busy"""
@@ -201,7 +201,7 @@ def _share_out(programs: int, heads: int) -> tuple[int, int]:
 
 
 def _tile(tiles: Tiles, kernel: str, q: Tensor, words: Words | None) -> dict[str, Any]:
-    tile = tiles.find(kernel, q.shape[3], q.dtype)
+    tile = tiles.find(kernel, q.shape[3], q.dtype, shared=find_shared(q.device))
     # Tiles of keys longer than blocks would have keys of three.
     keys = min(tile["BN"], words.block) if words else tile["BN"]
     return {**tile, "BN": keys, "PRECISION": precision_of(q.dtype)}

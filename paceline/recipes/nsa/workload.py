@@ -28,6 +28,7 @@ from paceline.recipes.nsa.sampling import write_text
 from paceline.recipes.nsa.stages import STAGES, Stages, name_stage
 from paceline.recipes.nsa.tile_choice import keep_tiles, read_tiles, settle_tiles, tell_tiles
 from paceline.recipes.nsa.tile_store import Case
+from paceline.recipes.nsa.tiles import find_shared
 from paceline.workload import AttentionCall, Choice, Objective, Sampled, Setting, Workload
 
 _MOST_TUNING_S = 240
@@ -118,7 +119,10 @@ class NsaWorkload(Workload):
             model.selection_block,
             setting.device,
         )
-        return Case(rows, config.data.length, model.heads, model.groups, model.head_width, dtype, pattern, gathers)
+        shared = find_shared(setting.device)
+        return Case(
+            rows, config.data.length, model.heads, model.groups, model.head_width, dtype, pattern, gathers, shared
+        )
 
     def train_set(self) -> TokenSamples:
         return self._data.train

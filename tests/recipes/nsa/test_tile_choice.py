@@ -13,7 +13,7 @@ import torch
 from paceline.recipes.nsa import tile_choice, tuning, workload
 from paceline.recipes.nsa.tile_choice import read_tiles, settle_tiles, tell_tiles
 from paceline.recipes.nsa.tile_store import find_folder, save_tuned
-from paceline.recipes.nsa.tiles import BUILT_IN, describe
+from paceline.recipes.nsa.tiles import BUILT_IN, MOST_SHARED, describe
 from paceline.workload import Setting, Settles
 from tests.recipes.nsa.test_workload import build
 from tests.recipes.nsa.tuned import CASE, PLACE, make_tuned
@@ -26,6 +26,7 @@ TILES = {index: {kernel: dict(tile) for kernel, tile in make_tuned(index).tiles.
 def _alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr(tile_choice, "find_place", lambda device: PLACE)
+    monkeypatch.setattr(workload, "find_shared", lambda device: MOST_SHARED)
 
 
 def settle(word: str, before: Any = None, case=CASE) -> dict[str, Any]:

@@ -88,6 +88,21 @@ def test_tiles_that_kernels_cannot_have_are_passed_over(change, why: str) -> Non
     assert load_tuned(CASE, PLACE) == (None, f"{path} is passed over: {why}")
 
 
+def test_a_tile_that_does_not_fit_into_this_gpu_is_passed_over() -> None:
+    """Kept by a version that did not ask how much shared memory there is."""
+    case = replace(CASE, head_width=128)
+    deep = {"BM": 64, "BN": 128, "num_warps": 4, "num_stages": 3}
+    tuned = make_tuned(case=case)
+    path, _ = save_tuned(replace(tuned, tiles=dict(tuned.tiles) | {"window_forward": deep}))
+    found, _ = load_tuned(case, PLACE)
+    assert found is not None
+    assert found["window_forward"] == deep
+    found, why = load_tuned(replace(case, shared=99 * 2**10), PLACE)
+    assert found is None
+    assert why.startswith(f"{path} is passed over: ")
+    assert "is no tile that window_forward may have" in why
+
+
 def test_numbers_that_are_equal_to_a_tile_become_that_tile() -> None:
     path = save()
     path.write_text(path.read_text().replace('"num_warps": 4', '"num_warps": 4.0'))
@@ -150,7 +165,7 @@ def test_what_follows_from_the_gpu_does_not_tell_records_apart(tmp_path: Path, m
     tuned = make_tuned()
     path, problem = save_tuned(tuned)
     assert path is not None, problem
-    assert "gathers" not in json.loads(path.read_text())["case"]
-    found, where = load_tuned(replace(CASE, gathers=True), PLACE)
+    assert not {"gathers", "shared"} & set(json.loads(path.read_text())["case"])
+    found, where = load_tuned(replace(CASE, gathers=True, shared=163 * 2**10), PLACE)
     assert where == str(path)
     assert found == {kernel: tile for kernel, tile in tuned.tiles.items() if not kernel.startswith("selected")}

@@ -218,11 +218,18 @@ def test_more_rows_than_kernels_can_be_launched_for_are_refused_before_the_first
     monkeypatch.setattr("paceline.recipes.nsa.paths.find_spec", lambda name: object())
     settled = []
     monkeypatch.setattr(workload_module, "settle_tiles", lambda *given: settled.append(given) or {})
-    monkeypatch.setattr(workload_module, "can_gather", lambda *given: False)
+    monkeypatch.setattr(workload_module, "find_shared", lambda device: 101_376)
     gpu = Setting(torch.device("cuda", 0), "own", precision="bf16")
 
     def settle(micro_batch: int, *more: str) -> None:
-        sizes = ("model.head_width=64", "model.heads=4096", "model.groups=256", "data.documents=64", *more)
+        sizes = (
+            "model.head_width=64",
+            "model.heads=4096",
+            "model.groups=256",
+            "data.documents=64",
+            "model.tiles=tune",
+            *more,
+        )
         build(*sizes).settle(replace(gpu, micro_batch=micro_batch), {})
 
     settle(15, "evaluate.block=1")
