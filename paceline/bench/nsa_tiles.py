@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -19,7 +20,7 @@ from paceline.recipes.nsa.gather_attention import can_gather
 from paceline.recipes.nsa.paths import fast_refusal
 from paceline.recipes.nsa.pattern import Pattern
 from paceline.recipes.nsa.tile_store import Case, Tuned, save_tuned
-from paceline.recipes.nsa.tiles import Tile, describe
+from paceline.recipes.nsa.tiles import Tile, describe, find_shared
 from paceline.recipes.nsa.tuning import tune
 
 LENGTH = 8192
@@ -35,9 +36,8 @@ def measure(lengths: Sequence[int], rows: int, model: Model, precision: str, rep
     dtype = str(DTYPES[precision]).removeprefix("torch.")
     heads, width = model.heads // model.groups, model.head_width
     gathers = can_gather(heads, width, DTYPES[precision], Pattern().selection_block, device)
-    cases = [
-        Case(rows, length, model.heads, model.groups, width, dtype, gathers=gathers) for length in lengths or [LENGTH]
-    ]
+    usual = Case(rows, LENGTH, model.heads, model.groups, width, dtype, gathers=gathers, shared=find_shared(device))
+    cases = [replace(usual, length=length) for length in lengths or [LENGTH]]
     return {"cases": [report(tune(case, device, repeats=repeats)) for case in cases]}
 
 

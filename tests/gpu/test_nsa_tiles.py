@@ -19,7 +19,7 @@ from paceline.recipes.nsa.gather_attention import can_gather
 from paceline.recipes.nsa.pattern import Pattern
 from paceline.recipes.nsa.stage_runs import build_runs, draw_inputs
 from paceline.recipes.nsa.tile_store import Case, find_place, load_tuned, save_tuned
-from paceline.recipes.nsa.tiles import KERNELS, Tiles
+from paceline.recipes.nsa.tiles import KERNELS, Tiles, find_shared
 from paceline.recipes.nsa.tuning import time_tile, tune
 from tests.recipes.nsa.attentions import relative_error
 
@@ -34,7 +34,7 @@ def test_whatever_the_tile_it_computes_the_same(kernel: str, monkeypatch: pytest
     if kernel in ("selected_forward", "selected_gradient"):
         # Or these rows, as short as they are, would be read by words, and no tile of these launched.
         monkeypatch.setattr(past_attention, "MOST_BLOCKS", 0)
-    case = Case(2, 700, 12, 2, 64, "bfloat16", SMALL)
+    case = Case(2, 700, 12, 2, 64, "bfloat16", SMALL, shared=find_shared(DEVICE))
     inputs = draw_inputs(case, FAST, DEVICE)
     tiles = case.candidates(kernel)
     found = []
@@ -60,7 +60,7 @@ def test_whatever_the_tile_it_computes_the_same(kernel: str, monkeypatch: pytest
 def test_tiles_are_tuned_kept_and_found_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     gathers = can_gather(6, 64, torch.bfloat16, 64, DEVICE)
-    case = Case(1, 4096, 12, 2, 64, "bfloat16", gathers=gathers)
+    case = Case(1, 4096, 12, 2, 64, "bfloat16", gathers=gathers, shared=find_shared(DEVICE))
     assert ("selected_forward" in case.kernels) != gathers
     tuned = tune(case, DEVICE, repeats=3)
     for kernel, tried in tuned.times.items():
@@ -98,7 +98,7 @@ def test_a_training_takes_what_was_tuned_and_keeps_it(tmp_path: Path, monkeypatc
     first = train(root, cache, 2)
     assert first["model.tiles"]["effective"] == "built-in"
     settled = json.loads((root / "checkpoints" / "latest" / "state.json").read_text())["settled"]["tiles"]
-    case = Case(**settled["case"] | {"pattern": Pattern(**settled["case"]["pattern"])})
+    case = Case(**settled["case"] | {"pattern": Pattern(**settled["case"]["pattern"])}, shared=find_shared(DEVICE))
     # Somebody tunes afterwards: the run is not changed by it, and the next one is.
     monkeypatch.setenv("XDG_CACHE_HOME", str(cache))
     save_tuned(tune(case, DEVICE, repeats=1))

@@ -19,7 +19,7 @@ from torch.library import custom_op
 from paceline.recipes.nsa.chosen_work import build_work, new_work, plan_work
 from paceline.recipes.nsa.gather_attention import can_gather, differentiate_blocks, read_blocks
 from paceline.recipes.nsa.launching import LOG2_E, precision_of, sum_products
-from paceline.recipes.nsa.tiles import BUILT_IN, Tiles, decode_tiles
+from paceline.recipes.nsa.tiles import BUILT_IN, Tiles, decode_tiles, find_shared
 
 _MOST_PARTS = 2**33
 """bytes that are kept of what queries found, at the most"""
@@ -193,4 +193,5 @@ def _sizes(q: Tensor, k: Tensor, chosen: Tensor) -> dict[str, int]:
 
 
 def _tile(tiles: Tiles, kernel: str, q: Tensor, block: int) -> dict[str, Any]:
-    return {**tiles.find(kernel, q.shape[3], q.dtype, block), "PRECISION": precision_of(q.dtype)}
+    tile = tiles.find(kernel, q.shape[3], q.dtype, block, find_shared(q.device))
+    return {**tile, "PRECISION": precision_of(q.dtype)}

@@ -16,7 +16,7 @@ from torch.library import custom_op
 from paceline.recipes.nsa.fast_frame import fast
 from paceline.recipes.nsa.launching import LOG2_E, describe, precision_of
 from paceline.recipes.nsa.pattern import Frame, Pattern
-from paceline.recipes.nsa.tiles import Tile, decode_tiles
+from paceline.recipes.nsa.tiles import Tile, decode_tiles, find_shared
 
 _MOST_SCORES = 2**24
 """of a chunk: 64 MiB, twice"""
@@ -57,7 +57,7 @@ def _select(
     rows, length = query.shape[:2]
     at_once = max(64, _MOST_SCORES // (rows * keys.shape[2] * pattern.num_selection(length)))
     blocks = _new_blocks(query, keys, pattern)
-    tile = decode_tiles(tiles).find("select", query.shape[3], query.dtype)
+    tile = decode_tiles(tiles).find("select", query.shape[3], query.dtype, shared=find_shared(query.device))
     for begin in range(0, length, at_once):
         count = min(at_once, length - begin)
         scores = _score(query, keys, logsum, places, pattern, tile, begin, count)

@@ -16,6 +16,8 @@ from torch import Tensor
 
 LOG2_E = math.log2(math.e)
 """in the scale of scores: kernels take exponentials in base 2"""
+MOST_ROWS = 65_535
+"""rows × heads of one launch: what a GPU takes as a grid's second dimension, or its third. No kernel has anything else there that grows as large."""
 _PRODUCTS = 64
 """rows of one program that sums products"""
 

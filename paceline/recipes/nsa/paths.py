@@ -11,17 +11,24 @@ nothing. A model that was trained can be read anywhere: its weights know no path
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 
-from paceline.errors import ConfigError
+import torch
+
+from paceline.errors import ConfigError, Problem
 from paceline.recipes.nsa.config import Model
 from paceline.recipes.nsa.fast_path import FAST, KERNELS, build_fast
 from paceline.recipes.nsa.gates import BRANCHES
+from paceline.recipes.nsa.launching import MOST_ROWS
 from paceline.recipes.nsa.stages import Stages
-from paceline.recipes.nsa.tiles import BUILT_IN, Tiles
+from paceline.recipes.nsa.tiles import BUILT_IN, LARGE_BLOCKS_SHARED, Tiles, find_shared
 from paceline.recipes.nsa.torch_path import TORCH
+from paceline.workload import AttentionCall
+
+_ROWS = {"training": "train.micro_batch", "evaluation": "evaluate.block"}
+"""what says how many rows each phase has at once"""
 
 
 @dataclass(frozen=True)
@@ -64,7 +71,30 @@ def fast_refusal(device_type: str, model: Model) -> str:
         return f"its kernels take selection blocks of 16, 32, 64 or 128 tokens, not {model.selection_block}"
     if find_spec("triton") is None:
         return "its kernels need Triton, which is not installed"
+    if model.selection_block == model.head_width == 128:
+        # Such a block's keys and values, which a program keeps, are the largest; all others fit into every GPU (tiles.py).
+        shared = find_shared(torch.device(device_type))
+        if shared < LARGE_BLOCKS_SHARED:
+            sizes = f"selection blocks of {model.selection_block} tokens of heads {model.head_width} wide"
+            needed = f"{LARGE_BLOCKS_SHARED // 2**10} KiB of shared memory"
+            return f"its kernels need {needed} for {sizes}, and this GPU has {shared // 2**10}"
     return ""
+
+
+def check_rows(calls: Sequence[AttentionCall]) -> None:
+    """ConfigError where the kernels cannot be launched for as many rows and heads; before a step is made, and not after an epoch."""
+    most = {call.phase: call for call in calls if call.rows * call.heads > MOST_ROWS}
+    problems = [
+        Problem(
+            f"{call.rows:,} samples at once in {phase} × model.heads={call.heads} = {call.rows * call.heads:,}, "
+            f"and the kernels of sparse attention take {MOST_ROWS:,} on a GPU",
+            f"{_ROWS[phase]} and model.heads",
+            f"set {_ROWS[phase]}={MOST_ROWS // call.heads} or less, or model.sparse_path=torch",
+        )
+        for phase, call in most.items()
+    ]
+    if problems:
+        raise ConfigError(problems=problems)
 
 
 def build_stages(path: str, tiles: Tiles = BUILT_IN) -> Stages | None:

@@ -15,8 +15,9 @@ import torch
 from torch import Tensor
 from torch.library import custom_op
 
-from paceline.recipes.nsa.launching import LOG2_E, describe, describe_columns, precision_of
-from paceline.recipes.nsa.tiles import BUILT_IN, Tile, Tiles, decode_tiles
+from paceline.errors import UsageError
+from paceline.recipes.nsa.launching import LOG2_E, MOST_ROWS, describe, describe_columns, precision_of
+from paceline.recipes.nsa.tiles import BUILT_IN, Tile, Tiles, decode_tiles, find_shared
 
 _ENOUGH_PROGRAMS = 512
 """tiles of keys that keep a GPU busy"""
@@ -196,6 +197,10 @@ def _plan_keys(q: Tensor, k: Tensor, words: Words | None, branch: str, tiles: st
 
 def _grid(count: int, size: int, rows: int, words: Words | None) -> tuple[int, int]:
     """Tiles, and rows with their heads or groups; with words the other way round: so the kernels read it."""
+    # Before CUDA says it in its own words. Trainings were asked at their start (paths.py); all layers come by here, with more than other kernels have.
+    if words is None and rows > MOST_ROWS:
+        what = f"{rows:,} rows × heads at once, and the kernels of sparse attention take {MOST_ROWS:,} on a GPU"
+        raise UsageError(what, "rows and heads of the queries", "compute fewer rows at a time")
     tiles = -(-count // size)
     return (rows, tiles) if words else (tiles, rows)
 
@@ -209,7 +214,7 @@ def _share_out(programs: int, heads: int) -> tuple[int, int]:
 
 
 def _tile(tiles: Tiles, kernel: str, q: Tensor, words: Words | None) -> dict[str, Any]:
-    tile = tiles.find(kernel, q.shape[3], q.dtype)
+    tile = tiles.find(kernel, q.shape[3], q.dtype, shared=find_shared(q.device))
     # Tiles of keys longer than blocks would have keys of three.
     keys = min(tile["BN"], words.block) if words else tile["BN"]
     return {**tile, "BN": keys} | ({} if "NBUF" in tile else {"PRECISION": precision_of(q.dtype)})

@@ -97,8 +97,9 @@ def _tune(case: Case, device: torch.device, built_in: dict[str, Tile], limit_s: 
             raise
         return built_in, "built-in", f"no memory to tune for {case}"
     path, problem = save_tuned(tuned)
+    tried, total = tuned.count()
     kept = f"kept in {path}" if path else f"not kept for other runs: {problem}"
-    return dict(tuned.tiles), "tuned", f"tuned before the first step, {kept}"
+    return dict(tuned.tiles), "tuned", f"tuned before the first step, {tried} of {total} candidates timed, {kept}"
 
 
 def read_tiles(settled: Mapping[str, Any]) -> Tiles:

@@ -21,9 +21,11 @@ import torch
 from paceline.files import read_json, write_json
 from paceline.recipes.nsa.past_attention import MOST_BLOCKS
 from paceline.recipes.nsa.pattern import Pattern
-from paceline.recipes.nsa.tiles import KERNELS, Tile, list_candidates
+from paceline.recipes.nsa.tiles import KERNELS, MOST_SHARED, Tile, list_candidates
 
 SCHEMA = 1
+_FOLLOWING = ("gathers", "shared")
+"""of a case, what follows from the rest of it and the GPU: what was kept before they were asked for is found with them, too"""
 _LONGEST = 80
 """characters of what a file holds that are told"""
 
@@ -42,10 +44,12 @@ class Case:
     pattern: Pattern = field(default_factory=Pattern)
     gathers: bool = False
     """chosen blocks are read by kernels that have no tiles (gather_attention.py)"""
+    shared: int = MOST_SHARED
+    """bytes of shared memory that a program may have on the GPU"""
 
     def record(self) -> dict[str, Any]:
         """As it is kept; without what follows from it and the GPU."""
-        return {name: value for name, value in asdict(self).items() if name != "gathers"}
+        return {name: value for name, value in asdict(self).items() if name not in _FOLLOWING}
 
     @property
     def torch_dtype(self) -> torch.dtype:
@@ -63,7 +67,7 @@ class Case:
         return [kernel for kernel in KERNELS if not kernel.startswith(tuple(left_out))]
 
     def candidates(self, kernel: str) -> list[Tile]:
-        return list_candidates(kernel, self.head_width, self.torch_dtype, self.pattern.selection_block)
+        return list_candidates(kernel, self.head_width, self.torch_dtype, self.pattern.selection_block, self.shared)
 
     def __str__(self) -> str:
         heads = f"{self.heads} heads in {self.groups} groups, {self.head_width} wide"
@@ -97,7 +101,11 @@ class Tuned:
     tiles: Mapping[str, Tile]
     """of every kernel the fastest"""
     times: Mapping[str, list[tuple[Tile, float | None]]]
-    """ms of all that were tried, the built-in one first; None: it does not fit, or time was over"""
+    """ms of all that were tried, the built-in one first; None: it does not fit. What time was over for is not among them"""
+
+    def count(self) -> tuple[int, int]:
+        """(candidates that were tried, all that there are)."""
+        return sum(map(len, self.times.values())), sum(len(self.case.candidates(kernel)) for kernel in self.times)
 
 
 def find_place(device: torch.device) -> Place:
@@ -138,7 +146,14 @@ def load_tuned(case: Case, place: Place) -> tuple[dict[str, Tile] | None, str]:
 
 
 def save_tuned(tuned: Tuned) -> tuple[Path | None, str]:
-    """(where they are now, ""), or (None, why they could not be kept)."""
+    """(where they are now, ""), or (None, why they could not be kept).
+
+    Only what is whole: others would take a part of it for all there is, and never measure the rest. What was compiled lies in Triton's
+    cache, so the next tuning gets further in the same time.
+    """
+    tried, total = tuned.count()
+    if tried < total:
+        return None, f"time was over for {total - tried} of {total} candidates"
     folder = find_folder()
     if folder is None:
         return None, "there is no home directory"

@@ -2,6 +2,7 @@
 
     BUILT_IN.find("window_forward", 64, torch.bfloat16)         -> {"BM": 64, "BN": 64, "num_warps": 4, "num_stages": 2}
     list_candidates("window_forward", 64, torch.bfloat16)       -> that one, and others that fit into an SM
+    find_shared(device)                                         -> 101376, of a GPU for which both are to be such as fit there
 
 Another tile adds in another order. So what a run began with is kept in its checkpoints (tile_choice.py).
 """
@@ -63,6 +64,14 @@ _FP32_TILES: Mapping[str, Tile] = {
     "score": {"BM": 32, "BN": 32, "num_warps": 4, "num_stages": 3},
 }
 """by how the kernel's name begins, for any width: nothing is fast in fp32"""
+_SMALLER_FP32_TILES: Mapping[tuple[str, int, int], tuple[int, Tile]] = {
+    ("chosen_gradient", 128, 64): (106_496, {"ROWS": 16, "num_warps": 4, "num_stages": 1}),
+    ("chosen_gradient", 128, 128): (180_224, {"ROWS": 16, "num_warps": 4, "num_stages": 1}),
+}
+"""by kernel, width of a head and tokens of a selection block: bytes of shared memory that the one above takes, and what is launched where
+there are fewer. As compiled by Triton 3.8 for compute capability 8.0, 8.6, 8.9 and 12.0; all others fit there"""
+LARGE_BLOCKS_SHARED = 155_648
+"""bytes of shared memory that tiles of blocks of 128 tokens of heads 128 wide take at least, in whichever type"""
 
 _GRIDS: Mapping[str, Mapping[str, tuple[int, ...]]] = {
     "range": {"BM": (64, 128), "BN": (32, 64, 128), "num_warps": (4, 8), "num_stages": (2, 3)},
@@ -75,23 +84,38 @@ _DEFAULTS: Tile = {"KEYS_FIRST": 0}
 """of kernels, where a tile does not say"""
 _LEAST_NUMBERS, _MOST_NUMBERS = 48, 192
 """fp32 numbers of sums and scores of one thread, which has 255 registers"""
-_MOST_SHARED = 227 * 2**10
-"""bytes of shared memory that a program may have"""
+MOST_SHARED = 227 * 2**10
+"""bytes of shared memory that a program may have on an H200"""
 
 
-def built_in(kernel: str, width: int, dtype: torch.dtype, block: int = 64) -> Tile:
-    """What is launched unless something better was measured; `block`: tokens of a selection block."""
+@functools.cache
+def find_shared(device: torch.device) -> int:
+    """Bytes of shared memory that a program may have there, the same whenever it is asked; those of an H200 where there are more, or no GPU."""
+    if device.type != "cuda":
+        return MOST_SHARED
+    from triton.runtime import driver
+
+    index = torch.cuda.current_device() if device.index is None else device.index
+    # What Triton itself holds a kernel to.
+    return min(MOST_SHARED, int(driver.active.utils.get_device_properties(index)["max_shared_mem"]))
+
+
+def built_in(kernel: str, width: int, dtype: torch.dtype, block: int = 64, shared: int = MOST_SHARED) -> Tile:
+    """What is launched unless something better was measured; `block`: tokens of a selection block, `shared`: what `find_shared` gave."""
     launched = KERNELS[kernel]
     if dtype == torch.float32:
-        return _FP32_TILES[_family(launched)]
+        needed, smaller = _SMALLER_FP32_TILES.get((launched, width, block), (0, {}))
+        return smaller if needed > shared else _FP32_TILES[_family(launched)]
     if _family(launched) == "chosen" and block > 64:
         return _OF_LARGE_BLOCKS
     return _TILES.get((kernel, width)) or _TILES[launched, width]
 
 
-def list_candidates(kernel: str, width: int, dtype: torch.dtype, block: int = 64) -> list[Tile]:
+def list_candidates(
+    kernel: str, width: int, dtype: torch.dtype, block: int = 64, shared: int = MOST_SHARED
+) -> list[Tile]:
     """The built-in one first; of the others those that by their size can be expected to fit, each launch once. In fp32 no others."""
-    first = built_in(kernel, width, dtype, block)
+    first = built_in(kernel, width, dtype, block, shared)
     if dtype == torch.float32:
         return [first]
     grid = _GRIDS.get(KERNELS[kernel]) or _GRIDS[_family(KERNELS[kernel])]
@@ -99,7 +123,7 @@ def list_candidates(kernel: str, width: int, dtype: torch.dtype, block: int = 64
     for values in itertools.product(*grid.values()):
         tile = _cut(kernel, dict(zip(grid, values, strict=True)), block)
         is_new = all({**_DEFAULTS, **tile} != {**_DEFAULTS, **_cut(kernel, each, block)} for each in found)
-        if is_new and _fits(KERNELS[kernel], tile, width, block):
+        if is_new and _fits(KERNELS[kernel], tile, width, block, shared):
             found.append(tile)
     return found
 
@@ -113,7 +137,7 @@ def _family(launched: str) -> str:
     return launched.partition("_")[0]
 
 
-def _fits(launched: str, tile: Tile, width: int, block: int) -> bool:
+def _fits(launched: str, tile: Tile, width: int, block: int, shared: int) -> bool:
     """By sums and scores in registers, and rows of 2 bytes a number in shared memory: kept there, or loaded for each stage."""
     queries, keys = (tile["ROWS"], block) if "ROWS" in tile else (tile["BM"], tile["BN"])
     sums, scores, kept, loaded = {
@@ -125,10 +149,15 @@ def _fits(launched: str, tile: Tile, width: int, block: int) -> bool:
         "score": (0, 2, keys, queries),
     }[launched]
     numbers = (sums * width + scores * queries * keys) // (32 * tile["num_warps"])
-    shared = 2 * width * (kept + tile["num_stages"] * loaded)
+    needed = kept + tile["num_stages"] * loaded
+    if shared < MOST_SHARED:
+        # Smaller GPUs multiply from registers: less is kept, one load less lies ahead, but a block's keys are there turned as well. Of 454 tiles that
+        # Triton 3.8 compiled for 8.9 and 12.0 (2026-11-18), 19 are on the other side of 99 KiB than this says; by the sum above it would be 99.
+        kept += keys if launched == "chosen_gradient" else 0
+        needed = max(kept + loaded, (tile["num_stages"] - 1) * loaded)
     # With fewer than so many, half of the warps would do.
     least = _LEAST_NUMBERS if tile["num_warps"] > 4 else 0
-    return least <= numbers <= _MOST_NUMBERS and shared <= _MOST_SHARED
+    return least <= numbers <= _MOST_NUMBERS and 2 * width * needed <= shared
 
 
 def describe(tile: Tile) -> str:
@@ -168,11 +197,11 @@ class Tiles:
         }
         object.__setattr__(self, "code", json.dumps(told, sort_keys=True))
 
-    def find(self, kernel: str, width: int, dtype: torch.dtype, block: int = 64) -> Tile:
-        """What it is launched with, for heads of that width and queries of that type."""
+    def find(self, kernel: str, width: int, dtype: torch.dtype, block: int = 64, shared: int = MOST_SHARED) -> Tile:
+        """What it is launched with, for heads of that width and queries of that type, on a GPU that has `shared`."""
         if dtype == self.dtype and kernel in self.chosen:
             return self.chosen[kernel]
-        return built_in(kernel, width, dtype, block)
+        return built_in(kernel, width, dtype, block, shared)
 
 
 BUILT_IN = Tiles()

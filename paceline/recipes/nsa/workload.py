@@ -21,13 +21,14 @@ from paceline.recipes.nsa.flops import count_flops
 from paceline.recipes.nsa.gates import BRANCHES
 from paceline.recipes.nsa.gather_attention import can_gather
 from paceline.recipes.nsa.model import LanguageModel, count_parameters
-from paceline.recipes.nsa.paths import Path, build_stages, choose_path, find_path, name_kernels
+from paceline.recipes.nsa.paths import Path, build_stages, check_rows, choose_path, find_path, name_kernels
 from paceline.recipes.nsa.pattern import Pattern
 from paceline.recipes.nsa.samples import TokenSamples, load_samples
 from paceline.recipes.nsa.sampling import write_text
 from paceline.recipes.nsa.stages import STAGES, Stages, name_stage
 from paceline.recipes.nsa.tile_choice import keep_tiles, read_tiles, settle_tiles, tell_tiles
 from paceline.recipes.nsa.tile_store import Case
+from paceline.recipes.nsa.tiles import find_shared
 from paceline.workload import AttentionCall, Choice, Objective, Sampled, Setting, Workload
 
 _MOST_TUNING_S = 240
@@ -89,10 +90,11 @@ class NsaWorkload(Workload):
         return tell_tiles(word, setting.settled["tiles"])
 
     def settle(self, setting: Setting, before: Mapping[str, Any]) -> Mapping[str, Any]:
-        """The tiles of the kernels, where kernels compute it."""
+        """The tiles of the kernels, where kernels compute it; ConfigError where they cannot be launched for so many rows."""
         config, case = self._config, self._find_case(setting)
         if case is None:
             return before
+        check_rows(self.attention_calls(setting.device.type, setting.micro_batch, config.evaluate.block))
         # The other ranks wait for it in a collective, and a supervisor for the first step.
         limit_s = min(_MOST_TUNING_S, config.parallel.timeout_s / 2, config.supervise.start_limit_s / 2)
         tiles = settle_tiles(config.model.tiles, case, setting.device, before.get("tiles"), limit_s)
@@ -117,7 +119,10 @@ class NsaWorkload(Workload):
             model.selection_block,
             setting.device,
         )
-        return Case(rows, config.data.length, model.heads, model.groups, model.head_width, dtype, pattern, gathers)
+        shared = find_shared(setting.device)
+        return Case(
+            rows, config.data.length, model.heads, model.groups, model.head_width, dtype, pattern, gathers, shared
+        )
 
     def train_set(self) -> TokenSamples:
         return self._data.train

@@ -128,6 +128,24 @@ def test_a_silent_fallback_on_a_gpu_can_be_refused() -> None:
     assert choose_path("torch", "cuda", wide, "error").name == "torch"
 
 
+def test_blocks_that_no_tile_fits_into_are_for_larger_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("paceline.recipes.nsa.paths.find_spec", lambda name: object())
+    large = Model(selection_block=128, head_width=128)
+    monkeypatch.setattr("paceline.recipes.nsa.paths.find_shared", lambda device: 99 * 2**10)
+    path = choose_path("auto", "cuda", large, "warn")
+    assert path.name == "torch"
+    assert path.reason.startswith(
+        "its kernels need 152 KiB of shared memory for selection blocks of 128 tokens of heads "
+    )
+    assert path.reason.endswith("128 wide, and this GPU has 99")
+    with pytest.raises(ConfigError, match=r"sparse_path=fast cannot be served here: its kernels need 152 KiB"):
+        choose_path("fast", "cuda", large, "warn")
+    for fitting in (Model(selection_block=128), Model(head_width=128)):
+        assert choose_path("fast", "cuda", fitting, "warn").name == "fast"
+    monkeypatch.setattr("paceline.recipes.nsa.paths.find_shared", lambda device: 163 * 2**10)
+    assert choose_path("fast", "cuda", large, "warn").name == "fast"
+
+
 def test_kernels_where_there_is_a_gpu_and_triton(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("paceline.recipes.nsa.paths.find_spec", lambda name: object())
     assert choose_path("auto", "cuda", Model(), "error").name == "fast"

@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from paceline.recipes.nsa.range_attention import Words, _share_out, _tile
+from paceline.errors import UsageError
+from paceline.recipes.nsa.launching import MOST_ROWS
+from paceline.recipes.nsa.range_attention import Words, _grid, _share_out, _tile
 from paceline.recipes.nsa.tiles import BUILT_IN
 
 
@@ -25,3 +27,10 @@ def test_with_words_a_tile_of_keys_is_no_longer_than_a_block(kernel: str, dtype:
     for block in (16, 32, 64, 128):
         tile = _tile(BUILT_IN, kernel, query, Words(torch.zeros(1), block))
         assert tile == {**free, "BN": min(free["BN"], block)}
+
+
+def test_more_rows_than_a_gpu_launches_are_refused_in_our_words() -> None:
+    assert _grid(128, 64, MOST_ROWS, None) == (2, 65_535)
+    assert _grid(128, 64, MOST_ROWS + 1, Words(torch.zeros(1), 64)) == (65_536, 2), "the first dimension takes more"
+    with pytest.raises(UsageError, match=r"65,536 rows × heads at once, and .* take 65,535"):
+        _grid(128, 64, MOST_ROWS + 1, None)

@@ -13,7 +13,7 @@ import torch
 from paceline.recipes.nsa import tile_choice, tuning, workload
 from paceline.recipes.nsa.tile_choice import read_tiles, settle_tiles, tell_tiles
 from paceline.recipes.nsa.tile_store import find_folder, save_tuned
-from paceline.recipes.nsa.tiles import BUILT_IN, describe
+from paceline.recipes.nsa.tiles import BUILT_IN, MOST_SHARED, describe
 from paceline.workload import Setting, Settles
 from tests.recipes.nsa.test_workload import build
 from tests.recipes.nsa.tuned import CASE, PLACE, make_tuned
@@ -26,6 +26,7 @@ TILES = {index: {kernel: dict(tile) for kernel, tile in make_tuned(index).tiles.
 def _alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr(tile_choice, "find_place", lambda device: PLACE)
+    monkeypatch.setattr(workload, "find_shared", lambda device: MOST_SHARED)
 
 
 def settle(word: str, before: Any = None, case=CASE) -> dict[str, Any]:
@@ -54,6 +55,22 @@ def test_what_was_not_tuned_yet_is_tuned_once(monkeypatch: pytest.MonkeyPatch) -
         found = settle("tune")
         assert (found["source"], found["tiles"]) == ("tuned", TILES[2])
     assert asked == [(CASE, DEVICE, 60)]
+
+
+def test_a_tuning_that_was_cut_off_is_used_and_said_and_the_next_one_measures_again(monkeypatch) -> None:
+    whole = make_tuned(2)
+    part = replace(whole, times=dict(whole.times) | {"select": whole.times["select"][:1]})
+    asked = []
+    monkeypatch.setattr(tuning, "tune", lambda *given: asked.append(given) or (part if len(asked) == 1 else whole))
+    tried, total = part.count()
+    found = settle("tune")
+    assert (found["source"], found["tiles"]) == ("tuned", TILES[2])
+    assert f"{tried} of {total} candidates timed, not kept for other runs: time was over" in found["reason"]
+    assert settle("auto")["source"] == "built-in"
+    found = settle("tune")
+    assert f"{total} of {total} candidates timed, kept in {find_folder()}" in found["reason"]
+    assert len(asked) == 2
+    assert settle("auto")["source"] == "tuned"
 
 
 def test_a_shape_too_large_to_tune_has_built_in_tiles(monkeypatch: pytest.MonkeyPatch) -> None:

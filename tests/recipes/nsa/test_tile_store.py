@@ -88,6 +88,21 @@ def test_tiles_that_kernels_cannot_have_are_passed_over(change, why: str) -> Non
     assert load_tuned(CASE, PLACE) == (None, f"{path} is passed over: {why}")
 
 
+def test_a_tile_that_does_not_fit_into_this_gpu_is_passed_over() -> None:
+    """Kept by a version that did not ask how much shared memory there is."""
+    case = replace(CASE, head_width=128)
+    deep = {"BM": 64, "BN": 128, "num_warps": 4, "num_stages": 3}
+    tuned = make_tuned(case=case)
+    path, _ = save_tuned(replace(tuned, tiles=dict(tuned.tiles) | {"window_forward": deep}))
+    found, _ = load_tuned(case, PLACE)
+    assert found is not None
+    assert found["window_forward"] == deep
+    found, why = load_tuned(replace(case, shared=99 * 2**10), PLACE)
+    assert found is None
+    assert why.startswith(f"{path} is passed over: ")
+    assert "is no tile that window_forward may have" in why
+
+
 def test_numbers_that_are_equal_to_a_tile_become_that_tile() -> None:
     path = save()
     path.write_text(path.read_text().replace('"num_warps": 4', '"num_warps": 4.0'))
@@ -102,6 +117,22 @@ def test_a_cache_that_cannot_be_written_is_told_of(cache: Path) -> None:
     assert path is None
     assert str(cache) in problem
     assert "passed over" in load_tuned(CASE, PLACE)[1]
+
+
+def test_what_time_was_over_for_keeps_all_of_it_from_being_kept() -> None:
+    """Or later runs would take it for whole, and never measure the rest."""
+    whole = make_tuned()
+    part = replace(whole, times=dict(whole.times) | {"select": whole.times["select"][:-2]})
+    tried, total = part.count()
+    assert total == tried + 2 == sum(len(CASE.candidates(kernel)) for kernel in CASE.kernels)
+    path, problem = save_tuned(part)
+    assert path is None
+    assert problem == f"time was over for 2 of {total} candidates"
+    assert load_tuned(CASE, PLACE)[0] is None
+    unfitting = replace(
+        whole, times=dict(whole.times) | {"select": [(tile, None) for tile, _ in whole.times["select"]]}
+    )
+    assert save_tuned(unfitting)[0] is not None, "what does not fit was tried"
 
 
 def test_where_it_lies(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -134,7 +165,7 @@ def test_what_follows_from_the_gpu_does_not_tell_records_apart(tmp_path: Path, m
     tuned = make_tuned()
     path, problem = save_tuned(tuned)
     assert path is not None, problem
-    assert "gathers" not in json.loads(path.read_text())["case"]
-    found, where = load_tuned(replace(CASE, gathers=True), PLACE)
+    assert not {"gathers", "shared"} & set(json.loads(path.read_text())["case"])
+    found, where = load_tuned(replace(CASE, gathers=True, shared=163 * 2**10), PLACE)
     assert where == str(path)
     assert found == {kernel: tile for kernel, tile in tuned.tiles.items() if not kernel.startswith("selected")}

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import sys
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
 import pytest
 import torch
 
-from paceline.recipes.nsa import fast_path, range_attention
+from paceline.recipes.nsa import chosen_attention, fast_path, fast_selection, range_attention
 from paceline.recipes.nsa.fast_frame import fast
 from paceline.recipes.nsa.paths import build_stages
 from paceline.recipes.nsa.pattern import Pattern, build_frame, one_document
@@ -15,16 +19,20 @@ from paceline.recipes.nsa.tiles import (
     _SOURCES,
     BUILT_IN,
     KERNELS,
+    MOST_SHARED,
     Tile,
     Tiles,
     _digest,
     built_in,
     decode_tiles,
     describe,
+    find_shared,
     list_candidates,
 )
 
 HALVES = (torch.bfloat16, torch.float16)
+SMALL = 99 * 2**10
+"""bytes of shared memory that a program may have on a GeForce; an A100 has 163 KiB"""
 
 
 def launch(kernel: str, tile: Tile, block: int) -> Tile:
@@ -63,6 +71,59 @@ def test_large_blocks_and_fp32_have_tiles_of_their_own() -> None:
     assert built_in("selected_forward", 64, torch.bfloat16, 128) == {"ROWS": 64, "num_warps": 8, "num_stages": 1}
     assert built_in("window_forward", 64, torch.bfloat16, 128) == built_in("window_forward", 64, torch.bfloat16)
     assert built_in("window_forward", 16, torch.float32)["BM"] == 32
+
+
+def test_a_gpu_with_less_shared_memory_has_tiles_that_fit_there() -> None:
+    usual, smaller = ({"ROWS": rows, "num_warps": 4, "num_stages": 1} for rows in (32, 16))
+    for shared, tile in ((MOST_SHARED, usual), (163 * 2**10, usual), (SMALL, smaller)):
+        assert built_in("selected_gradient", 128, torch.float32, 64, shared) == tile
+        assert list_candidates("selected_gradient", 128, torch.float32, 64, shared) == [tile]
+        assert built_in("selected_gradient", 64, torch.float32, 64, shared) == usual, "narrower heads take less"
+    assert built_in("selected_gradient", 128, torch.float32, 128, 163 * 2**10) == smaller
+    for kernel in KERNELS:
+        for width in (64, 128):
+            most, some = (list_candidates(kernel, width, torch.bfloat16, 64, shared) for shared in (MOST_SHARED, SMALL))
+            assert some[0] == most[0] == built_in(kernel, width, torch.bfloat16)
+            assert len(some) > 3
+            assert all(tile in most for tile in some)
+    deep = {"BM": 64, "BN": 128, "num_warps": 4, "num_stages": 3}
+    assert deep in list_candidates("window_forward", 128, torch.bfloat16, 64, MOST_SHARED)
+    assert deep not in list_candidates("window_forward", 128, torch.bfloat16, 64, SMALL)
+
+
+def test_what_a_gpu_has_is_what_triton_holds_kernels_to(monkeypatch: pytest.MonkeyPatch) -> None:
+    has = {0: SMALL, 1: 10**6}
+    utils = SimpleNamespace(get_device_properties=lambda index: {"max_shared_mem": has[index]})
+    runtime = ModuleType("triton.runtime")
+    runtime.driver = SimpleNamespace(active=SimpleNamespace(utils=utils))  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "triton.runtime", runtime)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
+    ask = find_shared.__wrapped__
+    assert ask(torch.device("cuda", 0)) == ask(torch.device("cuda")) == SMALL
+    assert ask(torch.device("cuda", 1)) == MOST_SHARED, "with more it would have other tiles than were measured"
+    assert ask(torch.device("cpu")) == ask(torch.device("meta")) == MOST_SHARED
+
+
+def test_operators_look_tiles_up_by_what_their_gpu_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whether they compute or tell a compiler how large their results will be: both ask by the queries' device."""
+    asked = []
+
+    class Told(Tiles):
+        def find(self, kernel: str, *given: Any, **more: Any) -> Tile:
+            asked.append((kernel, (*given, *more.values())[-1]))
+            return super().find(kernel, *given, **more)
+
+    for operators in (range_attention, chosen_attention, fast_selection):
+        monkeypatch.setattr(operators, "find_shared", lambda device: {"cpu": SMALL}[device.type])
+        monkeypatch.setattr(operators, "decode_tiles", lambda code: Told())
+    query, keys = torch.zeros(1, 8, 2, 128), torch.zeros(1, 8, 1, 128)
+    assert chosen_attention._tile(Told(), "selected_gradient", query, 64)["ROWS"] == 16
+    range_attention._plan_keys(query, keys, None, "window", "")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(fast_selection, "_score", lambda *given: None)
+        patch.setattr(fast_selection, "_choose", lambda *given: None)
+        fast_selection._select(query, keys, *[torch.zeros(1)] * 5, Pattern().sizes, "")
+    assert asked == [("selected_gradient", SMALL), ("window_key_gradient", SMALL), ("select", SMALL)]
 
 
 def test_a_chosen_tile_is_for_its_kernel_and_its_type_of_numbers() -> None:

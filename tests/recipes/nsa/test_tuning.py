@@ -32,8 +32,11 @@ def test_every_candidate_of_every_kernel_is_measured() -> None:
 
 def test_after_the_limit_only_built_in_tiles_are_measured() -> None:
     asked = []
-    measure_all(CASE, lambda kernel, tile: asked.append((kernel, tile)) or 1.0, deadline=time.monotonic() - 1)
+    times = measure_all(CASE, lambda kernel, tile: asked.append((kernel, tile)) or 1.0, deadline=time.monotonic() - 1)
     assert asked == [(kernel, CASE.candidates(kernel)[0]) for kernel in CASE.kernels]
+    assert times == {kernel: [(tile, 1.0)] for kernel, tile in asked}, (
+        "what was not tried is not taken for what does not fit"
+    )
 
 
 def test_the_fastest_wins_unless_the_built_in_one_is_as_good() -> None:

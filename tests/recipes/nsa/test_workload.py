@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +15,7 @@ from paceline.engine.kernels import OWN, attention_backend_of
 from paceline.errors import ConfigError, UsageError
 from paceline.recipes.job import load_job
 from paceline.recipes.nsa import paths
+from paceline.recipes.nsa import workload as workload_module
 from paceline.recipes.nsa.config import Model
 from paceline.recipes.nsa.flops import mean_keys
 from paceline.recipes.nsa.gates import BRANCHES
@@ -210,3 +212,35 @@ def test_random_tokens_are_no_text() -> None:
     workload = build("data.source=synthetic")
     with pytest.raises(UsageError, match="knows no text"):
         workload.sample(build_model(workload), "The ", tokens=1, temperature=0, top=None, seed=0)
+
+
+def test_more_rows_than_kernels_can_be_launched_for_are_refused_before_the_first_step(monkeypatch) -> None:
+    monkeypatch.setattr("paceline.recipes.nsa.paths.find_spec", lambda name: object())
+    settled = []
+    monkeypatch.setattr(workload_module, "settle_tiles", lambda *given: settled.append(given) or {})
+    monkeypatch.setattr(workload_module, "find_shared", lambda device: 101_376)
+    gpu = Setting(torch.device("cuda", 0), "own", precision="bf16")
+
+    def settle(micro_batch: int, *more: str) -> None:
+        sizes = (
+            "model.head_width=64",
+            "model.heads=4096",
+            "model.groups=256",
+            "data.documents=64",
+            "model.tiles=tune",
+            *more,
+        )
+        build(*sizes).settle(replace(gpu, micro_batch=micro_batch), {})
+
+    settle(15, "evaluate.block=1")
+    assert len(settled) == 1
+    with pytest.raises(ConfigError) as refused:
+        settle(16, "evaluate.block=16")
+    training, evaluation = refused.value.problems
+    assert training.what.startswith("16 samples at once in training × model.heads=4096 = 65,536, and ")
+    assert training.where == "train.micro_batch and model.heads"
+    assert training.do == "set train.micro_batch=15 or less, or model.sparse_path=torch"
+    assert evaluation.where == "evaluate.block and model.heads"
+    assert len(settled) == 1, "before anything is tuned"
+    build("model.heads=4096", "model.groups=256").settle(replace(CPU, micro_batch=16), {})
+    assert len(settled) == 1, "plain torch takes as many as there is memory for"
