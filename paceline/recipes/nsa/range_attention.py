@@ -200,7 +200,9 @@ def _grid(count: int, size: int, rows: int, words: Words | None) -> tuple[int, i
     # Before CUDA says it in its own words. Trainings were asked at their start (paths.py); all layers come by here, with more than other kernels have.
     if words is None and rows > MOST_ROWS:
         what = f"{rows:,} rows × heads at once, and the kernels of sparse attention take {MOST_ROWS:,} on a GPU"
-        raise UsageError(what, "rows and heads of the queries", "compute fewer rows at a time")
+        raise UsageError(
+            what, "rows and heads of the queries", "compute fewer rows at a time: train.micro_batch, evaluate.block"
+        )
     tiles = -(-count // size)
     return (rows, tiles) if words else (tiles, rows)
 

@@ -71,7 +71,7 @@ _SMALLER_FP32_TILES: Mapping[tuple[str, int, int], tuple[int, Tile]] = {
 """by kernel, width of a head and tokens of a selection block: bytes of shared memory that the one above takes, and what is launched where
 there are fewer. As compiled by Triton 3.8 for compute capability 8.0, 8.6, 8.9 and 12.0; all others fit there"""
 LARGE_BLOCKS_SHARED = 155_648
-"""bytes of shared memory that tiles of blocks of 128 tokens of heads 128 wide take at least, in whichever type"""
+"""bytes of shared memory with which blocks of 128 tokens of heads 128 wide have tiles in every type; half as large they have them everywhere"""
 
 _GRIDS: Mapping[str, Mapping[str, tuple[int, ...]]] = {
     "range": {"BM": (64, 128), "BN": (32, 64, 128), "num_warps": (4, 8), "num_stages": (2, 3)},
