@@ -16,9 +16,8 @@ from paceline.bench.answering import answer, end
 from paceline.engine.precision import DTYPES
 from paceline.errors import UsageError
 from paceline.recipes.nsa.config import Model
-from paceline.recipes.nsa.gather_attention import can_gather
+from paceline.recipes.nsa.launching import has_hopper
 from paceline.recipes.nsa.paths import fast_refusal
-from paceline.recipes.nsa.pattern import Pattern
 from paceline.recipes.nsa.tile_store import Case, Tuned, save_tuned
 from paceline.recipes.nsa.tiles import Tile, describe, find_shared
 from paceline.recipes.nsa.tuning import tune
@@ -34,9 +33,8 @@ def measure(lengths: Sequence[int], rows: int, model: Model, precision: str, rep
         do = "give sizes that the kernels take" if device.type == "cuda" else "run it on a GPU"
         raise UsageError(f"there are no tiles to tune: {refusal}", "--tune", f"leave --tune away, or {do}")
     dtype = str(DTYPES[precision]).removeprefix("torch.")
-    heads, width = model.heads // model.groups, model.head_width
-    gathers = can_gather(heads, width, DTYPES[precision], Pattern().selection_block, device)
-    usual = Case(rows, LENGTH, model.heads, model.groups, width, dtype, gathers=gathers, shared=find_shared(device))
+    sizes = (rows, LENGTH, model.heads, model.groups, model.head_width)
+    usual = Case(*sizes, dtype, hopper=has_hopper(device), shared=find_shared(device))
     cases = [replace(usual, length=length) for length in lengths or [LENGTH]]
     return {"cases": [report(tune(case, device, repeats=repeats)) for case in cases]}
 
@@ -50,6 +48,7 @@ def report(tuned: Tuned) -> dict[str, Any]:
         "about": str(tuned.case),
         "place": str(tuned.place),
         "kernels": kernels,
+        "refused": list(tuned.refused),
         "file": None if path is None else str(path),
         "problem": problem,
     }

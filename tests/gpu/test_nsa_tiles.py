@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,14 +15,13 @@ import pytest
 import torch
 
 from paceline.recipes.nsa import past_attention
-from paceline.recipes.nsa.fast_path import FAST, build_fast
-from paceline.recipes.nsa.gather_attention import can_gather
+from paceline.recipes.nsa.fast_path import FAST
+from paceline.recipes.nsa.launching import has_hopper
 from paceline.recipes.nsa.pattern import Pattern
-from paceline.recipes.nsa.stage_runs import build_runs, draw_inputs
+from paceline.recipes.nsa.stage_runs import draw_inputs
 from paceline.recipes.nsa.tile_store import Case, find_place, load_tuned, save_tuned
-from paceline.recipes.nsa.tiles import KERNELS, Tiles, find_shared
-from paceline.recipes.nsa.tuning import time_tile, tune
-from tests.recipes.nsa.attentions import relative_error
+from paceline.recipes.nsa.tiles import KERNELS, find_shared
+from paceline.recipes.nsa.tuning import Timer, tune
 
 pytestmark = [pytest.mark.gpu, pytest.mark.timeout(600), pytest.mark.usefixtures("backward_thread")]
 
@@ -34,34 +34,21 @@ def test_whatever_the_tile_it_computes_the_same(kernel: str, monkeypatch: pytest
     if kernel in ("selected_forward", "selected_gradient"):
         # Or these rows, as short as they are, would be read by words, and no tile of these launched.
         monkeypatch.setattr(past_attention, "MOST_BLOCKS", 0)
-    case = Case(2, 700, 12, 2, 64, "bfloat16", SMALL, shared=find_shared(DEVICE))
+    pattern = replace(SMALL, selection_block=64) if kernel == "selected_past_key_gradient" else SMALL
+    case = Case(2, 700, 12, 2, 64, "bfloat16", pattern, hopper=has_hopper(DEVICE), shared=find_shared(DEVICE))
     inputs = draw_inputs(case, FAST, DEVICE)
     tiles = case.candidates(kernel)
-    found = []
-    for tile in (tiles[0], tiles[len(tiles) // 2], tiles[-1]):
-        if time_tile(inputs, kernel, tile, repeats=0) is None:
-            continue
-        stages = build_fast(Tiles({kernel: tile}, torch.bfloat16))
-        again = draw_inputs(case, stages, DEVICE)
-        forward, flows_to = build_runs(again, stages, again.frame)[kernel.partition("_")[0]]
-        out = forward()
-        found.append(
-            [*out, *(torch.autograd.grad(out, flows_to, [torch.ones_like(x) for x in out]) if flows_to else ())]
-        )
-    assert len(found) >= 2, "no other tile fits"
-    for other in found[1:]:
-        for mine, first in zip(other, found[0], strict=True):
-            if kernel == "select":
-                assert (mine != first).any(-1).float().mean() < 0.01, "but for near-ties"
-            else:
-                assert relative_error(mine, first) < 1e-2
+    timer = Timer(inputs, repeats=1)
+    times = [timer(kernel, tile) for tile in (tiles[0], tiles[len(tiles) // 2], tiles[-1])]
+    assert timer.refused == []
+    assert sum(ms is not None for ms in times) >= 2, "no other tile fits"
 
 
 def test_tiles_are_tuned_kept_and_found_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    gathers = can_gather(6, 64, torch.bfloat16, 64, DEVICE)
-    case = Case(1, 4096, 12, 2, 64, "bfloat16", gathers=gathers, shared=find_shared(DEVICE))
-    assert ("selected_forward" in case.kernels) != gathers
+    hopper = has_hopper(DEVICE)
+    case = Case(1, 4096, 12, 2, 64, "bfloat16", hopper=hopper, shared=find_shared(DEVICE))
+    assert ("selected_forward" in case.kernels) != hopper
     tuned = tune(case, DEVICE, repeats=3)
     for kernel, tried in tuned.times.items():
         measured = [ms for _, ms in tried if ms is not None]

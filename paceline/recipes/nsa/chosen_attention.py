@@ -18,7 +18,7 @@ from torch.library import custom_op
 
 from paceline.recipes.nsa.chosen_work import build_work, new_work, plan_work
 from paceline.recipes.nsa.gather_attention import can_gather, differentiate_blocks, read_blocks
-from paceline.recipes.nsa.launching import LOG2_E, precision_of, sum_products
+from paceline.recipes.nsa.launching import LOG2_E, has_hopper, precision_of, sum_products
 from paceline.recipes.nsa.tiles import BUILT_IN, Tiles, decode_tiles, find_shared
 
 _MOST_PARTS = 2**33
@@ -82,7 +82,7 @@ def _(
 
 
 def _gathers(q: Tensor, k: Tensor, block: int) -> bool:
-    return can_gather(q.shape[2] // k.shape[2], q.shape[3], q.dtype, block, q.device)
+    return has_hopper(q.device) and can_gather(q.shape[2] // k.shape[2], q.shape[3], q.dtype, block)
 
 
 def _new_outputs(q: Tensor) -> tuple[Tensor, Tensor]:

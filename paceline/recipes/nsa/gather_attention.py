@@ -1,6 +1,6 @@
 """Chosen blocks and their queries by Hopper's copy engine and matrix units: what launches their kernels, and where it can.
 
-if can_gather(6, 64, torch.bfloat16, 64, device):
+if has_hopper(device) and can_gather(6, 64, torch.bfloat16, 64):
     read_blocks(q, k, v, work, parts, parts_lse, t0, block)
 """
 
@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from paceline.recipes.nsa.chosen_work import Work
-from paceline.recipes.nsa.launching import LOG2_E, describe_box, describe_columns, has_hopper
+from paceline.recipes.nsa.launching import LOG2_E, describe_box, describe_columns
 
 _LEAST_HEADS, _MOST_HEADS = 5, 16
 """of a group: a query takes 8 or 16 rows of a tile, and with fewer heads most of them would be empty"""
@@ -23,10 +23,9 @@ _ROWS = 64
 """of a tile: as many as four warps multiply at once"""
 
 
-def can_gather(heads: int, width: int, dtype: torch.dtype, block: int, device: torch.device) -> bool:
-    """Whether these kernels can have so many heads of a group, so wide, and blocks of so many keys."""
-    is_fitting = dtype.itemsize == 2 and block == _BLOCK and width in (64, 128)
-    return is_fitting and _LEAST_HEADS <= heads <= _MOST_HEADS and has_hopper(device)
+def can_gather(heads: int, width: int, dtype: torch.dtype, block: int) -> bool:
+    """Whether these kernels can have so many heads of a group, so wide, and blocks of so many keys; on a GPU that has them (launching.py)."""
+    return dtype.itemsize == 2 and block == _BLOCK and width in (64, 128) and _LEAST_HEADS <= heads <= _MOST_HEADS
 
 
 def read_blocks(

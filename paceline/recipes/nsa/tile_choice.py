@@ -99,7 +99,9 @@ def _tune(case: Case, device: torch.device, built_in: dict[str, Tile], limit_s: 
     path, problem = save_tuned(tuned)
     tried, total = tuned.count()
     kept = f"kept in {path}" if path else f"not kept for other runs: {problem}"
-    return dict(tuned.tiles), "tuned", f"tuned before the first step, {tried} of {total} candidates timed, {kept}"
+    refused = "".join(f"; refused: {each}" for each in tuned.refused)
+    counted = f"{tried} of {total} candidates timed"
+    return dict(tuned.tiles), "tuned", f"tuned before the first step, {counted}, {kept}{refused}"
 
 
 def read_tiles(settled: Mapping[str, Any]) -> Tiles:

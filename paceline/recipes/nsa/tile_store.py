@@ -11,7 +11,7 @@ import hashlib
 import json
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,12 +19,13 @@ from typing import Any
 import torch
 
 from paceline.files import read_json, write_json
+from paceline.recipes.nsa.gather_attention import can_gather
 from paceline.recipes.nsa.past_attention import MOST_BLOCKS
 from paceline.recipes.nsa.pattern import Pattern
 from paceline.recipes.nsa.tiles import KERNELS, MOST_SHARED, Tile, list_candidates
 
 SCHEMA = 1
-_FOLLOWING = ("gathers", "shared")
+_FOLLOWING = ("hopper", "shared")
 """of a case, what follows from the rest of it and the GPU: what was kept before they were asked for is found with them, too"""
 _LONGEST = 80
 """characters of what a file holds that are told"""
@@ -42,8 +43,8 @@ class Case:
     dtype: str
     """bfloat16, float16 or float32"""
     pattern: Pattern = field(default_factory=Pattern)
-    gathers: bool = False
-    """chosen blocks are read by kernels that have no tiles (gather_attention.py)"""
+    hopper: bool = False
+    """the GPU has what the kernels in Gluon need (launching.py)"""
     shared: int = MOST_SHARED
     """bytes of shared memory that a program may have on the GPU"""
 
@@ -62,12 +63,15 @@ class Case:
         """Those that are launched at this length: chosen blocks are read in one of two ways, or in a third that has no tiles."""
         is_short = self.pattern.num_selection(self.length) <= MOST_BLOCKS
         left_out = [] if is_short else ["selected_past"]
-        if is_short or self.gathers:
+        block = self.pattern.selection_block
+        gathers = self.hopper and can_gather(self.heads // self.groups, self.head_width, self.torch_dtype, block)
+        if is_short or gathers:
             left_out += ["selected_forward", "selected_gradient"]
         return [kernel for kernel in KERNELS if not kernel.startswith(tuple(left_out))]
 
     def candidates(self, kernel: str) -> list[Tile]:
-        return list_candidates(kernel, self.head_width, self.torch_dtype, self.pattern.selection_block, self.shared)
+        block = self.pattern.selection_block
+        return list_candidates(kernel, self.head_width, self.torch_dtype, block, self.shared, self.hopper)
 
     def __str__(self) -> str:
         heads = f"{self.heads} heads in {self.groups} groups, {self.head_width} wide"
@@ -101,7 +105,9 @@ class Tuned:
     tiles: Mapping[str, Tile]
     """of every kernel the fastest"""
     times: Mapping[str, list[tuple[Tile, float | None]]]
-    """ms of all that were tried, the built-in one first; None: it does not fit. What time was over for is not among them"""
+    """ms of all that were tried, the built-in one first; None: it does not fit, or was refused. What time was over for is not among them"""
+    refused: Sequence[str] = ()
+    """tiles that compute something else or break, and why"""
 
     def count(self) -> tuple[int, int]:
         """(candidates that were tried, all that there are)."""

@@ -80,6 +80,12 @@ _GRIDS: Mapping[str, Mapping[str, tuple[int, ...]]] = {
     "score": {"BM": (64, 128), "BN": (64, 128), "num_warps": (4, 8), "num_stages": (2, 3)},
 }
 """what is tried besides, by the kernel's name or how it begins"""
+_COPIED: Mapping[int, Tile] = {
+    64: {"BM": 64, "BN": 64, "NBUF": 3, "num_warps": 4, "maxnreg": 128},
+    128: {"BM": 64, "BN": 64, "NBUF": 2, "num_warps": 4, "maxnreg": 128},
+}
+"""by width of a head, of keys' gradients on a Hopper GPU: its own kernel has queries copied so many tiles ahead (key_gradient_kernels.py). Two
+programs of an SM fit. Simulated and compiled only so far, on no GPU: so it is none but a candidate, which tuning compares before it is timed"""
 _DEFAULTS: Tile = {"KEYS_FIRST": 0}
 """of kernels, where a tile does not say"""
 _LEAST_NUMBERS, _MOST_NUMBERS = 48, 192
@@ -112,9 +118,10 @@ def built_in(kernel: str, width: int, dtype: torch.dtype, block: int = 64, share
 
 
 def list_candidates(
-    kernel: str, width: int, dtype: torch.dtype, block: int = 64, shared: int = MOST_SHARED
+    kernel: str, width: int, dtype: torch.dtype, block: int = 64, shared: int = MOST_SHARED, hopper: bool = False
 ) -> list[Tile]:
-    """The built-in one first; of the others those that by their size can be expected to fit, each launch once. In fp32 no others."""
+    """The built-in one first; of the others those that by their size can be expected to fit, each launch once, and what a Hopper GPU has besides.
+    In fp32 no others."""
     first = built_in(kernel, width, dtype, block, shared)
     if dtype == torch.float32:
         return [first]
@@ -125,6 +132,8 @@ def list_candidates(
         is_new = all({**_DEFAULTS, **tile} != {**_DEFAULTS, **_cut(kernel, each, block)} for each in found)
         if is_new and _fits(KERNELS[kernel], tile, width, block, shared):
             found.append(tile)
+    if hopper and KERNELS[kernel] == "range_key_gradient" and _cut(kernel, _COPIED[width], block) == _COPIED[width]:
+        found.append(_COPIED[width])
     return found
 
 
@@ -162,7 +171,7 @@ def _fits(launched: str, tile: Tile, width: int, block: int, shared: int) -> boo
 
 def describe(tile: Tile) -> str:
     """In short: 64×64 w4 s3."""
-    names = {"num_warps": "w", "num_stages": "s", "KEYS_FIRST": "keys-first="}
+    names = {"num_warps": "w", "num_stages": "s", "KEYS_FIRST": "keys-first=", "NBUF": "ahead="}
     sizes = [str(size) for name, size in tile.items() if name.isupper() and name not in names]
     others = [f"{names.get(name, name)}{tile[name]}" for name in tile if not name.isupper() or name in names]
     return " ".join(["×".join(sizes), *others])

@@ -1,47 +1,39 @@
-"""Measures the tiles that each kernel may have at one shape, on the GPU here, and finds the fastest.
+"""Measures the tiles that each kernel may have at one shape, on the GPU here, and finds the fastest of those that compute what the built-in one
+does: compilers make mistakes, and a tile that nobody has launched on this GPU before may be such a one.
 
     tuned = tune(Case(1, 8192, 12, 2, 64, "bfloat16"), device)
     save_tuned(tuned)                                               # tile_store.py
-    python -m paceline.recipes.nsa.tuning '{"device": 0, "case": {…}, "jobs": [["window_forward", {…}], …]}'     # what compiles
 
-A candidate is timed as part of its stage's forward or backward, in which all else stays the same. What takes time is compiling: several
-processes run each candidate once, and what they compiled lies in Triton's cache on the disk when it is timed.
+A candidate is timed as part of its stage's forward or backward, in which all else stays the same. Each was run once before, by another process
+(tile_trials.py): what that compiled lies in Triton's cache on the disk, and what broke or hung it is not run here.
 """
 
 from __future__ import annotations
 
-import json
-import os
 import statistics
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, replace
 from functools import partial
 from typing import Any
 
 import torch
+from torch import Tensor
 
-from paceline.cores import cpu_count
-from paceline.parentage import die_with_parent
-from paceline.recipes.nsa.chosen_attention import most_parts
-from paceline.recipes.nsa.fast_frame import fast
 from paceline.recipes.nsa.fast_path import FAST
-from paceline.recipes.nsa.pattern import Pattern
-from paceline.recipes.nsa.stage_runs import Inputs, build_runs, draw_inputs
+from paceline.recipes.nsa.stage_runs import Inputs, draw_inputs
 from paceline.recipes.nsa.tile_store import Case, Tuned, find_place
-from paceline.recipes.nsa.tiles import KERNELS, Tile, Tiles
+from paceline.recipes.nsa.tile_trials import is_unfit, prepare_pass, try_candidates
+from paceline.recipes.nsa.tiles import Tile, describe
 
-Job = tuple[str, Tile]
-"""a kernel, and a tile for it"""
 Measure = Callable[[str, Tile], float | None]
-"""ms of a kernel's pass with a tile; None: the tile does not fit"""
+"""ms of a kernel's pass with a tile; None: the tile is none for it"""
 
 _COMPILING = 0.7
 """of the limit: the rest is for timing what is compiled by then"""
 _WORTH = 0.98
 """of the built-in one's time: below it another tile is taken; above, the difference may be noise"""
+_LIMIT = 0.02
+"""of the difference between two tiles' results: they round in other places; of blocks, some have scores that are nearly equal"""
 _AHEAD_CYCLES = 20_000_000
 """of the GPU's clock, about 10 ms: the host gets ahead of the device, and what is timed are kernels, not their launches"""
 
@@ -49,11 +41,58 @@ _AHEAD_CYCLES = 20_000_000
 def tune(case: Case, device: torch.device, limit_s: float | None = None, repeats: int = 5) -> Tuned:
     """The fastest tile of every kernel; what cannot be measured within the limit keeps its built-in one."""
     begin = time.monotonic()
-    compile_candidates(case, device, None if limit_s is None else begin + _COMPILING * limit_s)
+    broken = try_candidates(case, device, None if limit_s is None else begin + _COMPILING * limit_s)
     deadline = None if limit_s is None else begin + limit_s
-    times = measure_all(case, partial(time_tile, draw_inputs(case, FAST, device), repeats=repeats), deadline)
+    timer = Timer(draw_inputs(case, FAST, device), repeats, broken)
+    times = measure_all(case, timer, deadline)
     torch.cuda.empty_cache()
-    return Tuned(case, find_place(device), {kernel: find_fastest(tried) for kernel, tried in times.items()}, times)
+    fastest = {kernel: find_fastest(tried) for kernel, tried in times.items()}
+    return Tuned(case, find_place(device), fastest, times, tuple(timer.refused))
+
+
+class Timer:
+    """Times a tile that computes what the built-in one of its kernel does, which must be asked for first."""
+
+    def __init__(self, inputs: Inputs, repeats: int, broken: Sequence[tuple[str, Tile]] = ()) -> None:
+        self.refused: list[str] = []
+        """which tiles are wrong, and why; of those that merely do not fit nothing is said"""
+        self._inputs, self._repeats, self._broken = inputs, repeats, broken
+        self._expected: dict[str, Sequence[Tensor]] = {}
+
+    def __call__(self, kernel: str, tile: Tile) -> float | None:
+        """The median of some calls after one that compiles, and is compared."""
+        try:
+            reason = self._find_fault(kernel, tile)
+            if reason:
+                self.refused.append(f"{kernel} {describe(tile)}: {reason}")
+                return None
+            return statistics.median(_time(prepare_pass(self._inputs, kernel, tile)) for _ in range(self._repeats))
+        except Exception as error:
+            if not is_unfit(error):
+                raise
+            return None
+
+    def _find_fault(self, kernel: str, tile: Tile) -> str:
+        if (kernel, tile) in self._broken:
+            return "a process that ran it broke off or hung"
+        found = prepare_pass(self._inputs, kernel, tile)()
+        off = measure_difference(found, self._expected.setdefault(kernel, found))
+        # Not "above": what is not a number is above nothing.
+        return "" if off <= _LIMIT else f"it does not compute what the built-in one does: off by {off:.1g}"
+
+
+def measure_difference(found: Sequence[Tensor], expected: Sequence[Tensor]) -> float:
+    """The largest of the tensors' differences, by norms; of whole numbers, which are choices, the share of those that differ."""
+    worst = torch.zeros((), dtype=torch.float64, device=found[0].device)
+    for mine, first in zip(found, expected, strict=True):
+        if mine.is_floating_point():
+            norm = first.double().norm().clamp(min=torch.finfo(torch.float64).tiny)
+            difference = (mine.double() - first.double()).norm() / norm
+        else:
+            difference = (mine != first).double().mean()
+        # As one number is not a number, so is their maximum.
+        worst = torch.maximum(worst, difference)
+    return worst.item()
 
 
 def measure_all(
@@ -81,33 +120,6 @@ def find_fastest(tried: Sequence[tuple[Tile, float | None]]) -> Tile:
     return fastest if its_ms is None or least < _WORTH * its_ms else built_in
 
 
-def time_tile(inputs: Inputs, kernel: str, tile: Tile, repeats: int) -> float | None:
-    """The median of some calls after one that compiles; with `repeats=0` only that one. None: no such kernel can be had."""
-    from triton.errors import TritonError
-
-    tiles = Tiles({kernel: tile}, inputs.case.torch_dtype)
-    stage, is_backward = kernel.partition("_")[0], kernel.endswith("gradient")
-    forward, flows_to = build_runs(inputs, FAST, replace(fast(inputs.frame), tiles=tiles))[stage]
-    times = []
-    try:
-        for _ in range(repeats + 1):
-            if is_backward:
-                found = forward()
-                upstream = [torch.ones_like(each) for each in found]
-                times.append(_time(partial(torch.autograd.grad, found, flows_to, upstream)))
-            else:
-                with torch.no_grad():
-                    times.append(_time(forward))
-    except TritonError:
-        return None
-    except RuntimeError as error:
-        # So a pass of Triton's compiler says that it failed; all else is no fault of the tile.
-        if "PassManager::run failed" not in str(error):
-            raise
-        return None
-    return statistics.median(times[1:] or times)
-
-
 def _time(call: Callable[[], Any]) -> float:
     event = partial(torch.cuda.Event, enable_timing=True)
     begin, end = event(), event()
@@ -117,58 +129,3 @@ def _time(call: Callable[[], Any]) -> float:
     end.record()
     end.synchronize()
     return float(begin.elapsed_time(end))
-
-
-def compile_candidates(case: Case, device: torch.device, deadline: float | None) -> None:
-    """Into Triton's cache, by as many processes as there are cores and memory for; what they leave undone is compiled when it is timed."""
-    shares = share_out(case, min(cpu_count(), _count_fitting(case, device)))
-    if len(shares) < 2:
-        return
-    told = {"device": device.index or 0, "case": asdict(case)}
-    command = [sys.executable, "-m", __name__]
-    children = [
-        subprocess.Popen(
-            [*command, json.dumps(told | {"jobs": jobs})], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-        )
-        for jobs in shares
-    ]
-    for child in children:
-        try:
-            child.wait(None if deadline is None else max(0.0, deadline - time.monotonic()))
-        except subprocess.TimeoutExpired:
-            child.kill()
-            child.wait()
-
-
-def share_out(case: Case, processes: int) -> list[list[Job]]:
-    """All candidates among so many processes; the same kernel with the same tile is one process's, for whichever branch."""
-    by_compiled: dict[str, list[Job]] = {}
-    for kernel in case.kernels:
-        for tile in case.candidates(kernel):
-            by_compiled.setdefault(f"{KERNELS[kernel]} {tile}", []).append((kernel, tile))
-    groups, processes = list(by_compiled.values()), max(1, processes)
-    shares = [[job for group in groups[i::processes] for job in group] for i in range(processes)]
-    return [share for share in shares if share]
-
-
-def _count_fitting(case: Case, device: torch.device) -> int:
-    """Processes that the GPU has memory for: tensors of the size of the queries, what queries found, and torch itself."""
-    queries = case.rows * case.length * case.heads * case.head_width * case.torch_dtype.itemsize
-    found = min(case.pattern.selected * queries, most_parts(device))
-    return int(torch.cuda.mem_get_info(device)[0] // (12 * queries + found + 3 * 2**30))
-
-
-def main(argv: Sequence[str]) -> int:
-    told: dict[str, Any] = json.loads(argv[0])
-    case = Case(**told["case"] | {"pattern": Pattern(**told["case"]["pattern"])})
-    device = torch.device("cuda", told["device"])
-    torch.cuda.set_device(device)
-    inputs = draw_inputs(case, FAST, device)
-    for kernel, tile in told["jobs"]:
-        time_tile(inputs, kernel, tile, repeats=0)
-    return 0
-
-
-if __name__ == "__main__":
-    die_with_parent(os.getppid())
-    sys.exit(main(sys.argv[1:]))

@@ -19,7 +19,7 @@ from paceline.recipes.nsa.block import swiglu_width
 from paceline.recipes.nsa.config import NsaConfig, is_sparse
 from paceline.recipes.nsa.flops import count_flops
 from paceline.recipes.nsa.gates import BRANCHES
-from paceline.recipes.nsa.gather_attention import can_gather
+from paceline.recipes.nsa.launching import has_hopper
 from paceline.recipes.nsa.model import LanguageModel, count_parameters
 from paceline.recipes.nsa.paths import Path, build_stages, check_rows, choose_path, find_path, name_kernels
 from paceline.recipes.nsa.pattern import Pattern
@@ -112,17 +112,8 @@ class NsaWorkload(Workload):
             return None
         dtype = str(DTYPES[setting.precision]).removeprefix("torch.")
         rows, pattern = min(setting.micro_batch, len(self._data.train)), build_shape(config).pattern
-        gathers = can_gather(
-            model.heads // model.groups,
-            model.head_width,
-            DTYPES[setting.precision],
-            model.selection_block,
-            setting.device,
-        )
-        shared = find_shared(setting.device)
-        return Case(
-            rows, config.data.length, model.heads, model.groups, model.head_width, dtype, pattern, gathers, shared
-        )
+        sizes = (rows, config.data.length, model.heads, model.groups, model.head_width)
+        return Case(*sizes, dtype, pattern, has_hopper(setting.device), find_shared(setting.device))
 
     def train_set(self) -> TokenSamples:
         return self._data.train

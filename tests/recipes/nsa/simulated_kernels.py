@@ -11,11 +11,11 @@ from torch import Tensor
 
 from paceline.recipes.nsa import chosen_attention, fast_path, past_attention, range_attention, torch_path
 from paceline.recipes.nsa.pattern import Pattern
-from paceline.recipes.nsa.range_attention import Stretch, Words, build_stretch
 from paceline.recipes.nsa.selection import choose_blocks
-from paceline.recipes.nsa.tiles import Tiles
+from paceline.recipes.nsa.tiles import Tiles, list_candidates
 from tests.hopper.simulation import simulate
 from tests.recipes.nsa.attentions import build, make_positions, relative_error
+from tests.recipes.nsa.ranges import draw_range
 
 # Of lanes that nobody looks at.
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
@@ -39,7 +39,7 @@ def test_chosen_blocks(
 ) -> None:  # fmt: skip
     monkeypatch.setattr(past_attention, "MOST_BLOCKS", 0)
     monkeypatch.setattr(chosen_attention, "_MOST_PARTS", parts)
-    monkeypatch.setattr(chosen_attention, "can_gather", lambda *_: True)
+    monkeypatch.setattr(chosen_attention, "has_hopper", lambda device: True)
     positions = make_positions(*rows)
     length = positions.shape[1]
     frame = build(heads, groups, width, PATTERN, stages=fast_path.FAST).build_frame(positions, torch.float32)
@@ -64,20 +64,6 @@ def test_chosen_blocks(
     assert all(torch.equal(a, b) for a, b in zip(found, run(1), strict=True)), "whoever went first"
 
 
-def find_range(rows: list[tuple[int, ...]], branch: str) -> Stretch:
-    """What queries of packed rows see in the window, of their whole past, or of compressed keys, of which there is one every 16 tokens."""
-    positions = make_positions(*rows)
-    length = positions.shape[1]
-    t = torch.arange(length, dtype=torch.int32).expand(len(rows), -1)
-    low, high, num_keys = t - positions.int(), t + 1, length
-    if branch == "window":
-        low = torch.maximum(low, t - 100 + 1)
-    if branch == "compressed":
-        low, num_keys = low // 16, length // 16
-        high = torch.maximum(low, (high - 16).clamp(min=0) // 16)
-    return build_stretch(low.contiguous(), high.contiguous(), num_keys)
-
-
 @pytest.mark.parametrize(
     ("heads", "groups", "width", "rows", "branch", "spans"),
     [
@@ -96,38 +82,18 @@ def test_gradients_of_keys(
     """Against the formulas, with scores whole in memory; in one piece, and in several that are summed up. In fp16: what Triton's interpreter multiplies in bf16 is wrong."""
     monkeypatch.setattr(range_attention, "_ENOUGH_PROGRAMS", 2**30 if spans else 0)
     monkeypatch.setattr(range_attention, "_MANY_PROGRAMS", 24)
-    stretch = find_range(rows, branch)
-    B, T = stretch.low.shape
-    random = torch.Generator().manual_seed(5)
-    words = None
-    S = stretch.since.shape[1]
-    s = torch.arange(S)
-    sees = ((s >= stretch.low[:, :, None]) & (s < stretch.high[:, :, None]))[:, None].expand(-1, groups, -1, -1)
-    if branch == "words":
-        word = torch.randint(0, 2**31, (B, groups, T), generator=random, dtype=torch.int32)
-        of_block = (s - stretch.low[:, :, None].long()).clamp(min=0)[:, None] // 64
-        sees = sees & ((word[..., None] >> of_block) & 1).bool()
-        words = Words(word, 64)
-    shapes = [(B, T, heads, width), *[(B, S, groups, width)] * 2]
-    states = [torch.randn(shape, generator=random).half() for shape in shapes]
-    upstream = torch.randn((B, T, heads, width), generator=random).half()
-    q, k, v = (each.double().requires_grad_() for each in states)
-    each_k, each_v = (each.repeat_interleave(heads // groups, 2) for each in (k, v))
-    scores = torch.einsum("bthd,bshd->bhts", q, each_k) / width**0.5
-    sees = sees.repeat_interleave(heads // groups, 1)
-    # A query that chose none of its blocks reads nothing.
-    p = torch.softmax(scores.masked_fill(~sees, -1e9), -1) * sees
-    expected = torch.autograd.grad(torch.einsum("bhts,bshd->bthd", p, each_v), [q, k, v], upstream.double())
-    tile = {"BM": 64, "BN": 64, "NBUF": 3 if width == 64 else 2, "num_warps": 4, "maxnreg": 128}
-    given = [each.requires_grad_() for each in states]
+    drawn = draw_range(branch, rows, heads, groups, width, torch.float16)
+    (tile,) = (
+        tile for tile in list_candidates("window_key_gradient", width, torch.float16, hopper=True) if "NBUF" in tile
+    )
 
-    def run(tiles: Tiles, seed: int) -> list[Tensor]:
+    def run(seed: int) -> list[Tensor]:
         with simulate(seed):
-            out, _ = range_attention.attend_range(*given, stretch, "window", tiles, words)
-            return list(torch.autograd.grad(out, given, upstream))
+            tiles = Tiles({"window_key_gradient": tile}, torch.float16)
+            out, _ = range_attention.attend_range(*drawn.states, drawn.stretch, "window", tiles, drawn.words)
+            return list(torch.autograd.grad(out, drawn.states, drawn.upstream))
 
-    hopper = Tiles({"window_key_gradient": tile}, torch.float16)
-    found = run(hopper, 0)
-    errors = [relative_error(a, b) for a, b in zip(found, expected, strict=True)]
+    found = run(0)
+    errors = [relative_error(a, b) for a, b in zip(found, drawn.expected, strict=True)]
     assert max(errors) <= LIMITS[torch.float16], errors
-    assert all(torch.equal(a, b) for a, b in zip(found, run(hopper, 1), strict=True)), "whoever went first"
+    assert all(torch.equal(a, b) for a, b in zip(found, run(1), strict=True)), "whoever went first"

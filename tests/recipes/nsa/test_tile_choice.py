@@ -27,6 +27,7 @@ def _alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr(tile_choice, "find_place", lambda device: PLACE)
     monkeypatch.setattr(workload, "find_shared", lambda device: MOST_SHARED)
+    monkeypatch.setattr(workload, "has_hopper", lambda device: False)
 
 
 def settle(word: str, before: Any = None, case=CASE) -> dict[str, Any]:
@@ -193,7 +194,7 @@ def test_a_trained_model_has_the_tiles_of_its_run_where_the_gpu_is_the_same(monk
 
 def test_what_reads_selected_blocks_without_tiles_is_told() -> None:
     for gathers in (False, True):
-        tiles = make_tuned(case=replace(CASE, gathers=gathers)).tiles
+        tiles = make_tuned(case=replace(CASE, hopper=gathers)).tiles
         _, told = tell_tiles("auto", {"tiles": tiles, "source": "tuned", "reason": "", "gpu": "a GPU"})
         assert ("kernels for Hopper" in told.effective) == gathers
         assert ("selected_forward" in told.effective) != gathers

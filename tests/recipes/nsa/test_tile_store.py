@@ -154,9 +154,9 @@ def test_only_kernels_that_are_launched_have_tiles() -> None:
         return {kernel for kernel in case.kernels if kernel.startswith("selected")}
 
     assert selected(CASE) == {"selected_forward", "selected_gradient"}
-    assert selected(replace(CASE, gathers=True)) == set()
+    assert selected(replace(CASE, hopper=True)) == set()
     by_words = {"selected_past_forward", "selected_past_query_gradient", "selected_past_key_gradient"}
-    assert selected(replace(CASE, length=2048)) == selected(replace(CASE, length=2048, gathers=True)) == by_words
+    assert selected(replace(CASE, length=2048)) == selected(replace(CASE, length=2048, hopper=True)) == by_words
 
 
 def test_what_follows_from_the_gpu_does_not_tell_records_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -165,7 +165,7 @@ def test_what_follows_from_the_gpu_does_not_tell_records_apart(tmp_path: Path, m
     tuned = make_tuned()
     path, problem = save_tuned(tuned)
     assert path is not None, problem
-    assert not {"gathers", "shared"} & set(json.loads(path.read_text())["case"])
-    found, where = load_tuned(replace(CASE, gathers=True, shared=163 * 2**10), PLACE)
+    assert not {"hopper", "shared"} & set(json.loads(path.read_text())["case"])
+    found, where = load_tuned(replace(CASE, hopper=True, shared=163 * 2**10), PLACE)
     assert where == str(path)
     assert found == {kernel: tile for kernel, tile in tuned.tiles.items() if not kernel.startswith("selected")}

@@ -67,6 +67,24 @@ def test_what_cannot_fit_is_not_tried() -> None:
     assert not any(tile["ROWS"] == 128 for tile in few)
 
 
+@pytest.mark.parametrize("width", [64, 128])
+def test_a_hopper_gpu_may_have_keys_gradients_by_copies(width: int) -> None:
+    def added(kernel: str, block: int = 64, dtype: torch.dtype = torch.bfloat16) -> list[Tile]:
+        usual = list_candidates(kernel, width, dtype, block)
+        tiles = list_candidates(kernel, width, dtype, block, hopper=True)
+        assert tiles[: len(usual)] == usual, "the built-in one is what it was"
+        return tiles[len(usual) :]
+
+    assert {kernel for kernel in KERNELS if added(kernel)} == {
+        "compressed_key_gradient", "selected_past_key_gradient", "window_key_gradient"
+    }  # fmt: skip
+    (tile,) = added("window_key_gradient", block=16)
+    assert describe(tile) == f"64×64 ahead={3 if width == 64 else 2} w4 maxnreg128"
+    assert added("selected_past_key_gradient", block=128) == [tile]
+    assert added("selected_past_key_gradient", block=32) == [], "its tiles of keys are longer than such a block"
+    assert added("window_key_gradient", dtype=torch.float32) == []
+
+
 def test_large_blocks_and_fp32_have_tiles_of_their_own() -> None:
     assert built_in("selected_forward", 64, torch.bfloat16, 128) == {"ROWS": 64, "num_warps": 8, "num_stages": 1}
     assert built_in("window_forward", 64, torch.bfloat16, 128) == built_in("window_forward", 64, torch.bfloat16)

@@ -219,6 +219,7 @@ def test_more_rows_than_kernels_can_be_launched_for_are_refused_before_the_first
     settled = []
     monkeypatch.setattr(workload_module, "settle_tiles", lambda *given: settled.append(given) or {})
     monkeypatch.setattr(workload_module, "find_shared", lambda device: 101_376)
+    monkeypatch.setattr(workload_module, "has_hopper", lambda device: False)
     gpu = Setting(torch.device("cuda", 0), "own", precision="bf16")
 
     def settle(micro_batch: int, *more: str) -> None:
