@@ -13,7 +13,7 @@ from paceline.recipes.registry import BUILT_IN
 from paceline.workload import Recipe
 
 _PACKAGE = Path(paceline.__file__).parent
-_ROOMS = ("config", "engine", "launch", "worker", "workload.py", "cores.py")
+_ROOMS = ("config", "engine", "launch", "worker", "workload", "cores.py")
 """What can change a sum: commands, records and reports cannot. The launcher chooses threads and the environment of the ranks."""
 
 

@@ -29,7 +29,7 @@ from paceline.sweep.plan import COMMAND
 from paceline.sweep.script import script_files
 from paceline.telemetry.software import digest_code
 
-_TRAINING = ("config", "engine", "launch", "recipes", "telemetry", "worker", "workload.py", "files.py", "cores.py")
+_TRAINING = ("config", "engine", "launch", "recipes", "telemetry", "worker", "workload", "files.py", "cores.py")
 """The rooms of the package that can change what a trial measures."""
 _APART = ("run.out", "run.name")
 _CODE = (".py", ".sh")
