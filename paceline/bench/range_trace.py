@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import bisect
 import re
+import shlex
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,12 +20,17 @@ from typing import Any
 
 from paceline.bench.attention_trace import find_traces, read_events
 from paceline.errors import UsageError
+from paceline.telemetry.reader import read_run
+from paceline.telemetry.run_file import load_run_file
 
 PHASES = ("data", "forward", "backward", "optimizer")
 _STEP = re.compile(r"step \d+")
+_ATTEMPT = re.compile(r"attempt_(\d+)")
 _TORCH = re.compile(r"ProfilerStep|Optimizer\.|DistributedDataParallel\.|FSDP|nccl:|gloo:|Torch-Compiled Region|## ")
 _DEVICE = ("kernel", "gpu_memcpy", "gpu_memset")
 _LAUNCHES = ("cuda_runtime", "cuda_driver")
+_HIDING = ("train.compile.enabled", "train.graph")
+"""settings under which nothing is marked inside a phase"""
 
 
 @dataclass(frozen=True)
@@ -39,9 +45,35 @@ class Range:
 
 
 def measure_ranges(root: Path) -> dict[str, Any]:
-    """Of the newest profile of a run, its first rank."""
+    """Of the newest profile of a run, its first rank; `note` says why there is nothing inside the phases, where the run itself hides it."""
     trace = find_traces(root)[0]
-    return {"trace": str(trace), **attribute(read_events(trace), str(trace))}
+    found = attribute(read_events(trace), str(trace))
+    has_stages = any(row["inside"] in PHASES for row in found["ranges"])
+    return {"trace": str(trace), "note": "" if has_stages else _explain_missing(root, trace), **found}
+
+
+def _explain_missing(root: Path, trace: Path) -> str:
+    """Empty where nothing hid them: most recipes mark no stages."""
+    attempt_name = _ATTEMPT.fullmatch(trace.parent.name)
+    if attempt_name is None or load_run_file(root) is None:  # somebody else's profile
+        return ""
+    run, attempt = read_run(root), int(attempt_name[1])
+    # The last word on each: compiling may have been given up.
+    chosen = {event["about"]: event["effective"] for event in run.events_of("choice", attempt=attempt)}
+    hiding = [f"{key}=true" for key in _HIDING if chosen.get(key) is True]
+    if not hiding:
+        return ""
+    words = [f"{key}=false" for key in _HIDING]  # both, always: what is not compiled may be recorded instead
+    plans, profiles = (run.events_of(kind, attempt=attempt) for kind in ("plan", "profile"))
+    if plans and profiles and plans[-1].get("horizon"):
+        # No longer than to what was profiled, at the rates it was profiled at: a warm-up may be longer than that.
+        words += [
+            f"train.max_steps={profiles[-1]['last_step']}",
+            f"train.schedule.horizon={plans[-1]['horizon']}",
+        ]
+    again = shlex.join(["paceline", "train", str(run.layout.config), *words, "--out", f"{root}-stages"])
+    why = f"with {' and '.join(hiding)} the code of a phase runs as one"
+    return f"no stages inside the phases: {why}; to see those that a recipe marks, as nsa does: {again}"
 
 
 def attribute(events: Sequence[Mapping[str, Any]], where: str = "") -> dict[str, Any]:

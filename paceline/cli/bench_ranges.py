@@ -33,4 +33,7 @@ def command(
     table = Table("range", "inside", "times", "ms a step", "share", title=title, title_justify="left")
     for row in found["ranges"]:
         table.add_row(row["name"], row["inside"], f"{row['calls']:,}", f"{row['ms']:,.3f}", f"{row['share']:.1%}")
-    Console().print(table)
+    console = Console()
+    console.print(table)
+    if found["note"]:
+        console.print(found["note"], soft_wrap=True, markup=False, highlight=False)

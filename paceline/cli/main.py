@@ -7,7 +7,8 @@ import io
 import os
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from types import FrameType
 
 from paceline.errors import PacelineError, StorageError, UsageError
 
@@ -18,11 +19,22 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # an arrow that a terminal cannot show is no reason to end a run
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        # Until a command listens for itself: SIGTERM and a terminal that closes end it like Ctrl-C, with the same exit code.
+    # Until a command listens for itself: SIGTERM and a terminal that closes end it like Ctrl-C, with the same exit code.
+    _handle((signal.SIGTERM, signal.SIGHUP), signal.default_int_handler)
+    try:
+        code = run_command(sys.argv[1:])
+    except KeyboardInterrupt:  # once more, while the first one was being told
+        code = 130
+    # All is said and done. Whoever is still impatient gets the same exit code, and no traceback of an interpreter that tidies up.
+    _handle((signal.SIGINT, signal.SIGTERM, signal.SIGHUP), lambda number, frame: os._exit(code))
+    sys.exit(code)
+
+
+def _handle(numbers: Sequence[signal.Signals], handler: Callable[[int, FrameType | None], object]) -> None:
+    """By this from now on, where a signal is not ignored (nohup, a shell's background job)."""
+    for number in numbers:
         if signal.getsignal(number) is not signal.SIG_IGN:
-            signal.signal(number, signal.default_int_handler)
-    sys.exit(run_command(sys.argv[1:]))
+            signal.signal(number, handler)
 
 
 def run_command(arguments: Sequence[str]) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from paceline.config.arithmetic import BatchPlan, plan_batches
 from paceline.config.sections import RunConfig
@@ -13,6 +14,8 @@ from paceline.telemetry.events import EventLog
 from paceline.telemetry.layout import RunLayout
 from paceline.telemetry.pulse import PulseWriter
 from paceline.telemetry.run_file import RunFile
+
+_UNKNOWN: dict[str, Any] = {}
 
 
 @dataclass(frozen=True)
@@ -31,6 +34,11 @@ class Context:
     events: EventLog
     watch: StopWatch
     pulse: PulseWriter
+
+    @property
+    def software(self) -> dict[str, Any]:
+        """What this attempt trains with, as its owner wrote it down; always the same object."""
+        return next((each.software for each in self.run.attempts if each.attempt == self.attempt), _UNKNOWN)
 
     @property
     def batch_plan(self) -> BatchPlan:

@@ -32,6 +32,7 @@ from paceline.telemetry.layout import RunLayout
 from paceline.telemetry.ownership import close_earlier, save_fenced
 from paceline.telemetry.pulse import create_pulse_directory, remove_pulse_directory
 from paceline.telemetry.run_file import Attempt, AttemptHost, RunFile, load_run_file
+from paceline.telemetry.software import describe_software
 
 _ORPHAN_WAIT_S = 5.0
 
@@ -214,6 +215,7 @@ def _begin_attempt(
     pulses = create_pulse_directory(run.id, number)
     attempt = Attempt(number, world_size, os.getpid(), time.time(), str(pulses), list(description.argv))
     attempt.changed, attempt.spent_s, attempt.hosts = [str(change) for change in changed], spent_s, list(hosts)
+    attempt.software = describe_software(description.code)  # anew for each: a restart imports what was edited meanwhile
     attempt.log_bytes = {path.name: path.stat().st_size for path in sorted(layout.launcher_log.parent.glob("*.log"))}
     run.attempts.append(attempt)
     run.state, run.reason = "running", ""

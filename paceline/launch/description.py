@@ -5,8 +5,9 @@ RunDescription("sasrec", "", sys.argv, config_text, origins, {"fingerprint": "9f
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 
@@ -24,3 +25,5 @@ class RunDescription:
     """{"fingerprint": …, "values": {dotted key: value}}"""
     numerics: Collection[str] = ()
     """keys of which another value changes digits, not the training"""
+    code: Mapping[str, Sequence[Path]] = field(default_factory=dict)
+    """what trains it: the name of each package, and where it lies"""

@@ -25,6 +25,7 @@ from paceline.config.source import Entry, Layer, read_layer, show
 from paceline.config.toggles import check_toggles
 from paceline.errors import ConfigError, UsageError
 from paceline.launch.environment import check_env
+from paceline.recipes.code import training_code
 from paceline.recipes.command.words import config_key
 from paceline.recipes.registry import find_recipe, recipe_names
 from paceline.workload import Recipe
@@ -89,9 +90,15 @@ class Job:
         """What the run directory will say about this job."""
         from paceline.launch.description import RunDescription
 
-        name, numerics = self.config.run.name, numerics_of(self.recipe.schema)
         return RunDescription(
-            self.recipe.name, name, list(argv), dump_config(self.config), self.origins, identity, numerics
+            self.recipe.name,
+            self.config.run.name,
+            list(argv),
+            dump_config(self.config),
+            self.origins,
+            identity,
+            numerics_of(self.recipe.schema),
+            training_code(self.recipe),
         )
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from paceline.config.loading import DEFAULT
@@ -15,6 +16,7 @@ from paceline.telemetry.numbers import is_finite
 from paceline.telemetry.ownership import unannounced_end
 from paceline.telemetry.reader import Row
 from paceline.telemetry.run_file import Attempt
+from paceline.telemetry.software import list_differences
 
 MOST_EVENTS = 1000
 _HEAD = {"v", "time", "attempt", "source", "kind"}
@@ -31,10 +33,20 @@ def attempts(facts: RunFacts) -> Iterator[Part]:
     changed = [(count(each.attempt), str(change)) for each in facts.run.run.attempts for change in each.changed or ()]
     if changed:
         yield Table(("attempt", "changed"), changed, caption="settings that differ from the attempt before")
+    software = list(_other_software(facts.run.run.attempts))
+    if software:
+        caption = "software that differs from the attempt before: equality bit for bit is not promised across it"
+        yield Table(("attempt", "changed"), software, caption=caption)
     if any(start > 0 for start in facts.starts.values()):
         yield Note(
             "What an attempt did after the step at which the next one went on was trained again, and is left out above."
         )
+
+
+def _other_software(attempts: Sequence[Attempt]) -> Iterator[tuple[str, str]]:
+    for before, after in itertools.pairwise(attempts):
+        if before.software and after.software:  # older versions did not write it down
+            yield from ((count(after.attempt), line) for line in list_differences(before.software, after.software))
 
 
 def _attempt(facts: RunFacts, attempt: Attempt) -> tuple[str, ...]:

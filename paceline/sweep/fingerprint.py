@@ -10,7 +10,6 @@ and a foreign script's files (script.py).
 from __future__ import annotations
 
 import hashlib
-import importlib.util
 import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
@@ -22,13 +21,15 @@ import paceline
 from paceline.errors import UsageError
 from paceline.files import sha256_of
 from paceline.launch.record import describe_environment
+from paceline.recipes.code import find_package
 from paceline.recipes.job import Job
 from paceline.recipes.registry import BUILT_IN
 from paceline.sweep.pace import TrialSpan
 from paceline.sweep.plan import COMMAND
 from paceline.sweep.script import script_files
+from paceline.telemetry.software import digest_code
 
-_TRAINING = ("config", "engine", "launch", "recipes", "telemetry", "worker", "workload.py", "files.py", "cores.py")
+_TRAINING = ("config", "engine", "launch", "recipes", "telemetry", "worker", "workload", "files.py", "cores.py")
 """The rooms of the package that can change what a trial measures."""
 _APART = ("run.out", "run.name")
 _CODE = (".py", ".sh")
@@ -108,26 +109,10 @@ def _own_places(job: Job) -> Iterable[Path]:
     """Files and directories whose content is the code of this job alone."""
     if job.recipe.name == COMMAND and job.recipe.foreign is not None:
         yield from script_files(job.recipe.foreign.argv(job.config, Path(), 1))
-    elif job.recipe.name not in BUILT_IN:
-        module = job.recipe.schema.__module__.partition(".")[0]
-        found = _package_path(module)
-        if found is not None:
-            yield found
-
-
-def _package_path(module: str) -> Path | None:
-    """The directory or file of an importable package."""
-    spec = importlib.util.find_spec(module)
-    if spec is None or spec.origin is None:
-        return None
-    origin = Path(spec.origin)
-    return origin.parent if origin.name == "__init__.py" else origin
+    elif job.recipe.name not in BUILT_IN and (found := find_package(job.recipe)) is not None:
+        yield found
 
 
 def _content(place: Path) -> str:
-    if place.is_file():
-        return sha256_of(place)
-    if not place.exists():
-        return ""
-    files = sorted(path for path in place.rglob("*.py"))
-    return digest_of([(path.relative_to(place).as_posix(), sha256_of(path)) for path in files])
+    # A file that a script names may be data, and too large to be held.
+    return sha256_of(place) if place.is_file() else digest_code([place])

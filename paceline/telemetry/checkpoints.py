@@ -3,8 +3,8 @@
     checkpoints/step_00001000/   manifest.json   state.json   shard-00000.safetensors …
     checkpoints/latest -> step_00001000          best, final likewise
 
-    checkpoint = read_checkpoint(layout.checkpoint(1000))     # its manifest: cheap
-    check_files(checkpoint)                                   # every byte; CheckpointError says what is wrong
+    checkpoint = read_checkpoint(layout.checkpoints / step_name(1000))   # its manifest: cheap
+    check_files(checkpoint)                                              # every byte; CheckpointError says what is wrong
     find_checkpoint(Path("runs/a"), "best")
 
 A checkpoint appears under its name only when its manifest is written, which is last.
@@ -71,6 +71,8 @@ class Manifest:
     files: dict[str, FileEntry]
     tensors: dict[str, str]
     """tensor -> the file it is in"""
+    software: dict[str, Any] = field(default_factory=dict)
+    """of the attempt that wrote it; empty: not known, as of older versions"""
     time: float = field(default_factory=time.time)
     v: int = SCHEMA
 
@@ -256,6 +258,7 @@ def _parse_manifest(content: dict[str, Any]) -> Manifest:
         identity=identity,
         files=files,
         tensors=tensors,
+        software=dict(content.get("software", {})),
         time=float(content["time"]),
         v=_whole(content["v"]),
     )

@@ -14,13 +14,13 @@ import re
 import socket
 import subprocess
 from collections.abc import Mapping, Sequence
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 import paceline
 from paceline.cores import cpu_count
 from paceline.telemetry.layout import SCHEMA
+from paceline.telemetry.software import COMPUTING, find_versions
 
 _PREFIXES = (
     "NCCL_",
@@ -42,16 +42,7 @@ _PREFIXES = (
 )
 _SECRET = re.compile(r"TOKEN|KEY|SECRET|PASSW|PASSPHRASE|CREDENTIAL|AUTH|COOKIE|JWT", re.IGNORECASE)
 _SECRET_VALUE = re.compile(r"://[^/\s]*@")  # an address with a user and password in it
-_PACKAGES = (
-    "torch",
-    "numpy",
-    "pydantic",
-    "tensorboard",
-    "nvidia-nccl-cu12",
-    "nvidia-nccl-cu13",
-    "nvidia-cudnn-cu12",
-    "triton",
-)
+_PACKAGES = (*COMPUTING, "pydantic", "tensorboard")
 _GPU_FIELDS = "index,uuid,name,memory.total,driver_version"
 
 
@@ -70,7 +61,7 @@ def describe_machine(
         "memory_gib": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1),
         "gpus": [dict(gpu) for gpu in gpus],
         "driver": driver,
-        "versions": {"python": platform.python_version(), "paceline": paceline.__version__} | _versions(),
+        "versions": {"python": platform.python_version(), "paceline": paceline.__version__} | find_versions(_PACKAGES),
         "environment": select_environment(environment),
         "git": _git(directory),
     }
@@ -96,16 +87,6 @@ def select_environment(environment: Mapping[str, str]) -> dict[str, str]:
         for name, value in sorted(environment.items())
         if name.startswith(_PREFIXES) and not _SECRET.search(name) and not _SECRET_VALUE.search(value)
     }
-
-
-def _versions() -> dict[str, str]:
-    found = {}
-    for package in _PACKAGES:
-        try:
-            found[package] = metadata.version(package)
-        except metadata.PackageNotFoundError:
-            continue
-    return found
 
 
 def _cpu_model() -> str:

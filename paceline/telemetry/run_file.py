@@ -81,6 +81,8 @@ class Attempt:
     """the size of each log when it began: what comes after is this attempt's"""
     hosts: list[AttemptHost] = field(default_factory=list)
     """which ranks are where; empty: all of them on the host that owns the run, or under a launcher that is not ours"""
+    software: dict[str, Any] = field(default_factory=dict)
+    """name -> version or digest of what trains (software.py); empty: not written down, as by older versions and by the SDK"""
 
     @property
     def has_several_hosts(self) -> bool:

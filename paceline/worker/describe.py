@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
 
 import torch
 
 from paceline.recipes.job import Job
-from paceline.workload import Setting, Sizes
+from paceline.workload import Setting
 
 
 def describe_job(job: Job) -> str:
     workload = job.recipe.build(job.config)
     model = workload.build_model(Setting(torch.device("cpu"), "sdpa"))
-    sizes = Sizes(
-        sum(parameter.numel() for parameter in model.parameters()),
-        len(workload.train_set()),
-        {split: len(workload.evaluation_set(split)) for split in workload.splits},
-        dict(workload.details()),
-    )
-    objective = {"metric": workload.objective.metric, "direction": workload.objective.direction}
-    return json.dumps(asdict(sizes) | {"metrics": list(workload.metric_names), "objective": objective})
+    record = {
+        "num_parameters": sum(parameter.numel() for parameter in model.parameters()),
+        "num_train": len(workload.train_set()),
+        "num_evaluate": {split: len(workload.evaluation_set(split)) for split in workload.splits},
+        "details": dict(workload.details()),
+        "metrics": list(workload.metric_names),
+        "objective": {"metric": workload.objective.metric, "direction": workload.objective.direction},
+    }
+    return json.dumps(record)

@@ -43,6 +43,13 @@ def test_a_recipe_does_not_import_another_recipe() -> None:
     assert [entry.where for entry, importer, imported in pairs if importer and imported not in (None, importer)] == []
 
 
+def test_what_a_recipe_implements_has_one_address() -> None:
+    """That which is documented for recipes of other packages; which file a name lies in is the room's own affair."""
+    inner = [entry for entry in find_imports() if entry.imported.startswith("paceline.workload.")]
+    assert [entry.where for entry in inner if room_of(entry.importer) != "workload"] == []
+    assert inner, "it has files"
+
+
 def test_there_is_no_circle_between_files() -> None:
     """Late imports are left out: a recipe's torch-free config names its workload, which knows the config."""
     graph: dict[str, set[str]] = {name: set() for name in module_names()}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -9,8 +10,12 @@ import pytest
 import torch
 
 from paceline.bench.attention_trace import read_events
-from paceline.bench.range_trace import attribute, find_ranges
+from paceline.bench.range_trace import attribute, find_ranges, measure_ranges
 from paceline.errors import UsageError
+from paceline.files import write_json
+from paceline.telemetry.events import EventLog
+from paceline.telemetry.layout import RunLayout
+from paceline.telemetry.run_file import Attempt, RunFile
 
 
 def mark(name: str, start: float, end: float, thread: int = 1) -> dict[str, Any]:
@@ -77,6 +82,68 @@ def test_on_a_gpu_by_the_kernels_that_were_launched_inside() -> None:
         ("nsa window", "forward"): 0.3,
         ("nsa window, backward", "backward"): 0.4,
     }
+
+
+STAGELESS = [event for event in STEP if event["name"] != "nsa window"]
+
+
+def profiled(root: Path, events: list[dict[str, Any]], **chosen: bool) -> Path:
+    """A run of which the second attempt was profiled, after the first had made other choices."""
+    run = RunFile("0123456789ab", "nsa", "", "0", 0.0, {}, attempts=[Attempt(1, 1, 1, 0.0, "", [])])
+    (root / "profile" / "attempt_2").mkdir(parents=True)
+    run.save(RunLayout(root))
+    write_json(root / "profile" / "attempt_2" / "rank_00000.trace.json", {"traceEvents": events})
+    for attempt, effective in ((1, dict.fromkeys(chosen, True)), (2, chosen)):
+        log = EventLog(RunLayout(root).events, "rank 0", attempt)
+        for name, value in effective.items():
+            log.choice(name.replace("__", "."), "auto", value, "because")
+        log.write("plan", horizon=400)
+        log.write("profile", first_step=50, last_step=54)
+        log.close()
+    return root
+
+
+@pytest.mark.parametrize(
+    ("chosen", "why"),
+    [
+        ({"train__compile__enabled": True}, "with train.compile.enabled=true the"),
+        ({"train__compile__enabled": False, "train__graph": True}, "with train.graph=true the"),
+        (
+            {"train__compile__enabled": True, "train__graph": True},
+            "with train.compile.enabled=true and train.graph=true the",
+        ),
+    ],
+)
+def test_what_hides_the_stages_is_said_and_what_to_type(tmp_path: Path, chosen: dict[str, bool], why: str) -> None:
+    root = profiled(tmp_path / "my run", STAGELESS, **chosen)
+    found = measure_ranges(root)
+    assert [row["name"] for row in found["ranges"]] == ["step", "backward", "forward", "optimizer"]
+    assert found["note"].startswith("no stages inside the phases: ")
+    assert why in found["note"]
+    assert "\n" not in found["note"]
+    command = shlex.split(found["note"].rpartition("as nsa does: ")[2])
+    off = ["train.compile.enabled=false", "train.graph=false"]
+    length = ["train.max_steps=54", "train.schedule.horizon=400"]
+    assert command == ["paceline", "train", f"{root}/config.yaml", *off, *length, "--out", f"{root}-stages"]
+
+
+@pytest.mark.parametrize(
+    ("events", "chosen"),
+    [
+        (STEP, {"train__compile__enabled": True}),
+        (STAGELESS, {"train__compile__enabled": False, "train__graph": False}),
+        (STAGELESS, {}),
+    ],
+    ids=["stages are there", "its recipe marks none", "nothing was written down"],
+)
+def test_where_nothing_is_hidden_nothing_is_said(tmp_path: Path, events: list, chosen: dict[str, bool]) -> None:
+    assert measure_ranges(profiled(tmp_path, events, **chosen))["note"] == ""
+
+
+def test_a_profile_that_is_no_runs(tmp_path: Path) -> None:
+    (tmp_path / "profile").mkdir()
+    write_json(tmp_path / "profile" / "mine.json", {"traceEvents": STAGELESS})
+    assert measure_ranges(tmp_path)["note"] == ""
 
 
 def test_a_trace_without_steps_is_refused() -> None:

@@ -73,12 +73,15 @@ def test_loader(monkeypatch, capsys):
 
 def test_ranges(tmp_path, monkeypatch, capsys):
     row = {"name": "nsa window", "inside": "forward", "calls": 6, "ms": 2.0, "share": 0.25}
-    told = {"trace": "a.json", "clock": "host", "num_steps": 3, "covered": 0.9, "ranges": [row]}
+    told = {"trace": "a.json", "clock": "host", "num_steps": 3, "covered": 0.9, "note": "", "ranges": [row]}
     monkeypatch.setattr("paceline.bench.range_trace.measure_ranges", lambda root: told | {"root": str(root)})
     bench_ranges.command("runs/a")
     shown = capsys.readouterr().out
     assert "nsa window" in shown
     assert "25.0%" in shown
+    told["note"] = "no stages inside the phases: [see] " + "x" * 200
+    bench_ranges.command("runs/a")
+    assert capsys.readouterr().out.splitlines()[-1] == told["note"], "one line, to be copied"
     bench_ranges.command("runs/a", as_json=True)
     assert json.loads(capsys.readouterr().out)["root"] == "runs/a"
     monkeypatch.undo()

@@ -1,7 +1,13 @@
 from __future__ import annotations
 
+import os
+import pty
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
+import psutil
 import pytest
 
 from paceline.cli import prepare_librispeech
@@ -73,3 +79,31 @@ def test_ctrl_c_says_how_to_go_on(
     monkeypatch.setattr(prepare_librispeech, "prepare", interrupt)
     assert run_command(WORDS) == 130
     assert "goes on where it stopped" in capsys.readouterr().err
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("times", [1, 2])
+def test_ctrl_c_while_the_processes_start(tree: Path, times: int) -> None:
+    """On a terminal, whose Ctrl-C reaches every process of the group: one message, nobody left."""
+    build_tree(tree, chapters=3, utterances=12)
+    terminal, end = pty.openpty()
+    words = [*WORDS[:-1], "4"]
+    command = [sys.executable, "-m", "paceline", *words]
+    process = subprocess.Popen(command, stdin=end, stdout=end, stderr=end, start_new_session=True)
+    os.close(end)
+    parent, children = psutil.Process(process.pid), []
+    while len(children) < 3 and process.poll() is None:  # one keeps account of semaphores
+        children = parent.children(recursive=True)
+    for _ in range(times):
+        os.killpg(process.pid, signal.SIGINT)
+    shown = b""
+    try:
+        while chunk := os.read(terminal, 65536):
+            shown += chunk
+    except OSError:  # nobody has it open any more
+        pass
+    os.close(terminal)
+    assert process.wait(timeout=10) == 130, shown.decode()
+    _, _, said = shown.decode().rpartition("Interrupted: ")
+    assert " ".join(said.split()) == "interrupted do: type the same again: it goes on where it stopped"
+    assert psutil.wait_procs(children, timeout=5)[1] == []

@@ -1,12 +1,15 @@
 from __future__ import annotations
 
+import gc
 import os
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from paceline.cli.main import run_command
+from paceline.recipes.tenrec import csv_input, prepare
 
 pytest.importorskip("pyarrow", reason="needs paceline[tenrec]")
 pytestmark = pytest.mark.timeout(60)
@@ -83,3 +86,26 @@ def test_ctrl_c_leaves_nothing_and_says_so(capsys: pytest.CaptureFixture[str], m
     assert run_command(["prepare", "tenrec", "--generate", "10", "--output", "a.csv"]) == 130
     assert "type the same again" in capsys.readouterr().err
     assert os.listdir() == []
+
+
+def test_a_second_ctrl_c_while_the_first_one_ends_its_threads(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run_command(["prepare", "tenrec", "--generate", "4e3", "--users", "50", "--items", "40", "--output", "a.csv"])
+
+    class Impatient(ThreadPoolExecutor):
+        def shutdown(self, *arguments: object, **options: object) -> None:
+            super().shutdown()
+            raise KeyboardInterrupt
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    lost: list[object] = []
+    monkeypatch.setattr(csv_input, "ThreadPoolExecutor", Impatient)
+    monkeypatch.setattr(prepare._Rows, "add", interrupt)
+    monkeypatch.setattr(sys, "unraisablehook", lost.append)
+    assert run_command(["prepare", "tenrec", "--input", "a.csv", "--output", "rows"]) == 130
+    gc.collect()
+    assert "type the same again" in capsys.readouterr().err
+    assert lost == []

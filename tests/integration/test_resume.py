@@ -6,15 +6,21 @@ Here the ranks run as under a foreign launcher (forked, fast); test_kills.py doe
 from __future__ import annotations
 
 import math
+import shutil
+import subprocess
+import sys
 from collections import defaultdict
+from pathlib import Path
 
 import pytest
 
+import paceline
 from paceline.files import read_json
 from paceline.telemetry.checkpoints import STATE, find_checkpoint
-from paceline.telemetry.reader import Run
+from paceline.telemetry.reader import Run, read_run
 from tests.integration.conftest import (
     HARD,
+    WITHOUT_GPU,
     Zygote,
     assert_same_bits,
     checkpoint_steps,
@@ -22,6 +28,7 @@ from tests.integration.conftest import (
     final_files,
     losses,
     start_in,
+    tiny,
 )
 
 AT_ONCE = "checkpoint.asynchronous=false"
@@ -120,6 +127,34 @@ def test_another_number_of_ranks_in_the_middle_of_an_epoch(run_ranks, start_rank
     for ours, theirs in zip(losses(run), losses(reference), strict=True):
         assert ours[0] == theirs[0]
         assert math.isclose(ours[1], theirs[1], rel_tol=1e-5), f"step {ours[0]}: {ours[1]} against {theirs[1]}"
+
+
+def test_a_checkout_that_was_edited_in_between_is_named(tmp_path: Path) -> None:
+    """From a copy of the package, as the whole command, with an edit that changes no sum: that nobody can tell from outside."""
+    copy = tmp_path / "checkout"
+    skipped = shutil.ignore_patterns("__pycache__", "bench", "serving", "nsa", "csa", "tenrec")
+    shutil.copytree(Path(paceline.__file__).parent, copy / "paceline", ignore=skipped)
+    root = tmp_path / "run"
+
+    def train(max_steps: int) -> str:
+        words = ["train", "sasrec", *tiny(f"train.max_steps={max_steps}"), "--nproc", "1", "--out", str(root)]
+        command = [sys.executable, "-m", "paceline", *words]
+        environment = WITHOUT_GPU | {"PYTHONPATH": str(copy)}
+        done = subprocess.run(command, env=environment, cwd=copy, capture_output=True, text=True, timeout=120)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    train(4)
+    assert "software changed" not in train(6), "the same code, on another day"
+    with (copy / "paceline" / "engine" / "losses.py").open("a") as stream:
+        stream.write("\n# pulled\n")
+    shown = train(8)
+    run = read_run(root)
+    assert starts(run) == [0, 4, 6]
+    (note,) = (event for event in run.events_of("note") if "software" in event["what"])
+    before, after = (attempt.software["paceline.engine"] for attempt in run.run.attempts[1:])
+    assert (note["attempt"], note["changed"]) == (3, [f"paceline.engine: {before} → {after}"])
+    assert f"{note['what']}; {note['why']}; {note['changed'][0]}" in shown
 
 
 def samples_of_steps(ledger: list[dict]) -> dict[int, list[int]]:

@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+import dataclasses
 import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from importlib import metadata
 from pathlib import Path
 
 import pytest
@@ -259,6 +261,21 @@ def test_what_changed_since_the_last_attempt_is_recorded(
     assert (event["attempt"], event["source"], event["kind"]) == (2, "launcher", "note")
     assert (event["what"], event["changed"]) == ("settings changed since attempt 1", [line])
     assert ("bit for bit" in event.get("why", "")) == is_numeric
+
+
+def test_each_attempt_says_what_trains_it_as_it_is_then(tmp_path: Path) -> None:
+    code = tmp_path / "model.py"
+    code.write_text("width = 4\n")
+    description = dataclasses.replace(describe(), code={"mine": [code]})
+    first = claim(tmp_path / "run", description)
+    code.write_text("width = 8\n")  # while it runs: a restart imports it anew
+    first.finish("failed", "because", 5, 4)
+    first.begin_again(description).release()
+    run = load_run_file(tmp_path / "run")
+    assert run is not None
+    one, two = (attempt.software for attempt in run.attempts)
+    assert one["torch"] == two["torch"] == metadata.version("torch")
+    assert [name for name in one if one[name] != two[name]] == ["mine"]
 
 
 def test_an_attempt_that_died_before_its_settings_were_written(tmp_path: Path) -> None:

@@ -100,6 +100,16 @@ def test_throughput_has_its_evidence() -> None:
     assert "Left out: the first window of attempt 1 (steps 1 to 10)" in notes(page)
 
 
+def test_attempts_say_what_else_trained_them() -> None:
+    softwares = ({}, {"torch": "2.12.1"}, {"torch": "2.12.1"}, {"torch": "2.13.0"})
+    attempts = [
+        Attempt(number, 2, 7, 1e9, "", [], "stopped", software=dict(software))
+        for number, software in enumerate(softwares, 1)
+    ]
+    page = build_run_page(build_facts([window(10)], events=[PLAN], attempts=attempts), 50)
+    assert table(page, "Attempts", 1) == [{"attempt": "4", "changed": "torch: 2.12.1 → 2.13.0"}]
+
+
 def test_attempts_say_where_they_went_on() -> None:
     attempts = [
         Attempt(1, 2, 7, 1e9, "", [], "running", "", None, None, None),

@@ -34,6 +34,7 @@ from paceline.errors import CheckpointError
 from paceline.files import read_records, storage_errors
 from paceline.telemetry.checkpoints import Checkpoint, list_checkpoints, newest_whole, read_checkpoint
 from paceline.telemetry.events import EventLog
+from paceline.telemetry.software import list_differences
 
 
 @dataclass(frozen=True)
@@ -191,3 +192,20 @@ def _record(context: Context, checkpoint: Checkpoint, passed_over: list[str]) ->
     if context.ranks.world_size != checkpoint.manifest.world_size:
         fields["why"] = "another number of ranks: the same samples, not the same bits"
     context.events.write("resume", **fields)
+    _compare_software(context, checkpoint)
+
+
+def _compare_software(context: Context, checkpoint: Checkpoint) -> None:
+    """Says what trains now and did not write the checkpoint. The run goes on: nobody can tell whether a sum is another one by it."""
+    saved, now = checkpoint.manifest.software, context.software
+    if not saved:  # an older checkpoint knows its Paceline alone
+        saved = {"paceline": checkpoint.manifest.paceline}
+        now = {name: value for name, value in now.items() if name in saved}
+    changed = list_differences(saved, now) if now else []
+    if changed:
+        context.events.write(
+            "note",
+            what=f"software changed since step {checkpoint.step:,} was saved",
+            why="sums may be others: equality bit for bit with what came before is no longer promised",
+            changed=changed,
+        )

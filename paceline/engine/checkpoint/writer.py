@@ -142,6 +142,7 @@ class Writer:
             identity=context.run.identity,
             files=files,
             tensors=save.share.places,
+            software=context.software,
         )
         self._publisher.publish(save.directory, manifest, state.best_step)
         with contextlib.suppress(OSError):  # it is saved, also where nothing more can be written

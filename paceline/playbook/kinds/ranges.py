@@ -57,6 +57,8 @@ class Ranges(Phase):
         ]
         table = Grid(f"time by range ({found['clock']})", ("range", "inside", "times", "ms a step", "share"), rows)
         evidence = [Evidence("inside a phase", f"{found['covered']:.1%} of a step", source)]
+        if found.get("note"):
+            evidence.append(Evidence("stages", found["note"], source))
         return Outcome(results, evidence, {"ranges": work.place}, dict.fromkeys(results, source), tables=[table])
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import csv
 import hashlib
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -46,7 +46,7 @@ class CsvInput:
     def digest(self) -> str:
         return self._digest.hexdigest()
 
-    def read(self, done: Callable[[int], None]) -> Iterator[Batch]:
+    def read(self, done: Callable[[int], None]) -> Generator[Batch, None, None]:
         """`done` is told how many bytes were used."""
         used = 0
         with open(self._file, "rb") as stream, ThreadPoolExecutor(_THREADS) as pool:

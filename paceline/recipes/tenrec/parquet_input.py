@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,7 @@ class ParquetInput:
     def digest(self) -> str:
         return sha256_of(self._file)
 
-    def read(self, done: Callable[[int], None]) -> Iterator[Batch]:
+    def read(self, done: Callable[[int], None]) -> Generator[Batch, None, None]:
         """`done` is told how many bytes were used, as far as rows can tell."""
         arrow, first = self._arrow, 0
         try:

@@ -6,6 +6,7 @@ written, which is last, there is no data set.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 from dataclasses import dataclass
 from pathlib import Path
@@ -91,11 +92,13 @@ def _make(
     def tell(used: int) -> None:
         report(Progress("preparing", used, source.num_bytes, rows.num_seen, "rows"))
 
-    for batch in source.read(tell):
-        rows.add(batch)
-        if rows.num_seen > _MOST_ROWS:
-            what = f"more than {_MOST_ROWS:,} rows"
-            raise DataError(what, str(request.input), "prepare a part of them: --max-users N")
+    # Closed here: left to the collector, threads that parse would end where a second Ctrl-C is nobody's exception, but a traceback.
+    with contextlib.closing(source.read(tell)) as batches:
+        for batch in batches:
+            rows.add(batch)
+            if rows.num_seen > _MOST_ROWS:
+                what = f"more than {_MOST_ROWS:,} rows"
+                raise DataError(what, str(request.input), "prepare a part of them: --max-users N")
     if not rows.num_seen:
         raise DataError("the file holds no rows", str(request.input), "give a file with rows")
     inputs = {"rows": source.digest}

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
+import paceline
 from paceline.engine.build import build_trainer
 from paceline.engine.checkpoint.reading import read_tensors
 from paceline.engine.checkpoint.start import choose_start
@@ -74,6 +75,42 @@ def test_a_run_goes_on_at_its_newest_checkpoint(train: Callable[..., Trainer], l
     assert anew.state.samples == through.state.samples
     found = final_weights(layout)
     assert [name for name, value in expected.items() if not torch.equal(found[name], value)] == []
+
+
+OLD = {"python": "3.11.4", "torch": "2.12.1", "paceline": paceline.__version__, "paceline.engine": "4be1c0d21a07"}
+
+
+@pytest.mark.parametrize(
+    ("saved", "now", "changed"),
+    [
+        (OLD, OLD, None),
+        (OLD, OLD | {"torch": "2.13.0"}, ["torch: 2.12.1 → 2.13.0"]),
+        (OLD, OLD | {"paceline.engine": "9f3a01bb2c44"}, ["paceline.engine: 4be1c0d21a07 → 9f3a01bb2c44"]),
+        ({}, OLD, None),
+        ({}, OLD | {"paceline": "9.9"}, [f"paceline: {paceline.__version__} → 9.9"]),
+        (OLD, {}, None),
+    ],
+    ids=["the same", "a version", "code", "an older checkpoint", "an older checkpoint and another version", "unknown"],
+)
+def test_other_software_than_wrote_the_checkpoint_is_named(
+    make_context: Callable[..., Context], saved: dict, now: dict, changed: list[str] | None
+) -> None:
+    for software, max_steps in ((saved, 2), (now, 4)):
+        context = make_small(make_context, max_steps, every_steps=2)
+        context.run.attempts[0].software = software
+        trainer = build_trainer(context, Regression())
+        trainer.run()
+        trainer.close()
+    assert trainer.state.step == 4, "it goes on"
+    assert read_checkpoint(context.layout.checkpoints / "step_00000004").manifest.software == now
+    notes = [event for event in read_records(context.layout.events) if "software" in event.get("what", "")]
+    if changed is None:
+        assert notes == []
+    else:
+        (note,) = notes
+        assert (note["kind"], note["changed"]) == ("note", changed)
+        assert note["what"] == "software changed since step 2 was saved"
+        assert "bit for bit" in note["why"]
 
 
 def test_a_damaged_one_is_named_set_aside_and_its_step_saved_again(

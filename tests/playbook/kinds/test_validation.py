@@ -160,6 +160,8 @@ def test_ranges_and_parity_are_read_as_they_are_told(tmp_path: Path) -> None:
     told = {"trace": "run/a.json", "clock": "host", "num_steps": 3, "covered": 0.9, "ranges": [row]}
     write_json(work.place, told)
     assert ranges.read(work).results == {"covered": 0.9, "num_steps": 3, "num_ranges": 1, "share.nsa_window": 0.25}
+    write_json(work.place, told | {"note": "no stages"})
+    assert [each.value for each in ranges.read(work).evidence] == ["90.0% of a step", "no stages"]
     parity = Parity(kind="parity", length=64)
     work = parity.plan_work(Scene("parity", tmp_path, 1, "nsa", {}))
     assert list(work.arguments) == ["bench", "parity", "--seed", "0", "--length", "64", "--json"]
