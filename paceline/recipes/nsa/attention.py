@@ -109,7 +109,8 @@ class SparseAttention(nn.Module):
     def decode(self, hidden_B1W: Tensor, moment: Moment, cache: Cache) -> Tensor:
         """The same for one more token per row, (B, 1, W), which the cache has not seen yet."""
         # Each by itself: to lay the weights side by side would cost a token more than two products fewer save it.
-        query, states = self._share_out(self.project_query(hidden_B1W), self.project_states(hidden_B1W))
+        states_B1f = self.project_states(hidden_B1W).chunk(len(States._fields), dim=-1)
+        query, states = self._share_out(self.project_query(hidden_B1W), *states_B1f)
         gates_B1H3 = self.gates(hidden_B1W)
         mixed_B1HD = cache.step(query, states, gates_B1H3, moment, self.compress_keys, self.compress_values)
         return self._project_out(mixed_B1HD)
@@ -118,20 +119,23 @@ class SparseAttention(nn.Module):
         """Query and states, not turned yet, and what the gates are opened by: one product, and one gradient of its input.
 
         Gates alone are a few columns, no multiple of what tensor cores take at a time: their product would be as slow as that of the query.
+        All are cut out at once: cut again, the gradients of states would be laid side by side twice.
         """
         weights = [self.project_query.weight, self.project_states.weight, self.gates.project.weight]
         widths = [len(weight) for weight in weights]
         rest = -sum(widths) % _COLUMNS
         weights.append(weights[0].new_zeros(rest, self.shape.width))
         projected = F.linear(hidden_BTW, torch.cat(weights))
-        query, states, logits, _ = torch.split(projected, [*widths, rest], dim=-1)
-        return *self._share_out(query, states), logits
+        of_query, of_states, of_gates = widths
+        num_states = len(States._fields)
+        cuts = [of_query, *[of_states // num_states] * num_states, of_gates, rest]
+        query, *states, logits, _ = torch.split(projected, cuts, dim=-1)
+        return *self._share_out(query, *states), logits
 
-    def _share_out(self, query_BTf: Tensor, states_BTf: Tensor) -> tuple[Tensor, States]:
-        """What was projected, by heads; and by branches and groups."""
+    def _share_out(self, query_BTf: Tensor, *states_BTf: Tensor) -> tuple[Tensor, States]:
+        """What was projected, by heads; and the states by groups."""
         query = torch.unflatten(query_BTf, -1, (self.shape.heads, -1))
-        states = torch.unflatten(states_BTf, -1, (2 * len(BRANCHES), self.shape.groups, -1))
-        return query, States(*states.unbind(2))
+        return query, States(*(torch.unflatten(each, -1, (self.shape.groups, -1)) for each in states_BTf))
 
     def _attend(
         self,

@@ -36,8 +36,13 @@ def build_rotation(positions_BT: Tensor, head_width: int, dtype: torch.dtype) ->
 
 
 def rotate(states_BTHD: Tensor, rotation: Rotation) -> Tensor:
-    """The same queries or keys, turned; computed in the type of the tables, returned in their own."""
-    cosine, sine = rotation.cosine[:, :, None], rotation.sine[:, :, None]
-    first, second = states_BTHD.to(cosine.dtype).chunk(2, dim=-1)
-    turned = torch.cat((first * cosine - second * sine, second * cosine + first * sine), dim=-1)
-    return turned.to(states_BTHD.dtype)
+    """The same queries or keys, turned; computed in the type of the tables, returned in their own.
+
+    Halves are swapped rather than joined: so a compiler writes what it turned, and its gradient, straight to where that is wanted, where a joint
+    of halves would lie in memory of its own first.
+    """
+    cosine, sine = rotation.cosine[:, :, None, None], rotation.sine[:, :, None, None]
+    halves_BTH2h = torch.unflatten(states_BTHD.to(cosine.dtype), -1, (2, -1))
+    sign_21 = 2 * torch.arange(2, device=sine.device, dtype=sine.dtype)[:, None] - 1
+    turned = halves_BTH2h * cosine + halves_BTH2h.flip(-2) * (sine * sign_21)
+    return turned.flatten(-2).to(states_BTHD.dtype)
