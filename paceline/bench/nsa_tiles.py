@@ -16,7 +16,7 @@ from paceline.bench.answering import answer, end
 from paceline.engine.precision import DTYPES
 from paceline.errors import UsageError
 from paceline.recipes.nsa.config import Model
-from paceline.recipes.nsa.launching import has_hopper
+from paceline.recipes.nsa.hopper import has_hopper
 from paceline.recipes.nsa.paths import fast_refusal
 from paceline.recipes.nsa.tile_store import Case, Tuned, save_tuned
 from paceline.recipes.nsa.tiles import Tile, describe, find_shared

@@ -131,7 +131,7 @@ def print_tuned(tuned: dict[str, Any], as_json: bool) -> None:
         print(f"{case['place']}; ms of the forward or the backward that the kernel is part of")
         _print_whole(table)
         measured, tried = (sum(row[name] for row in case["kernels"]) for name in ("measured", "tried"))
-        print(f"{measured} of {tried} candidates could be launched")
+        print(f"{measured} of {tried} candidates could be timed")
         for refused in case["refused"]:
             print(f"refused: {refused}")
         print(f"kept in {case['file']}" if case["file"] else f"not kept: {case['problem']}")

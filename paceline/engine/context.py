@@ -15,8 +15,6 @@ from paceline.telemetry.layout import RunLayout
 from paceline.telemetry.pulse import PulseWriter
 from paceline.telemetry.run_file import RunFile
 
-_UNKNOWN: dict[str, Any] = {}
-
 
 @dataclass(frozen=True)
 class Context:
@@ -37,8 +35,8 @@ class Context:
 
     @property
     def software(self) -> dict[str, Any]:
-        """What this attempt trains with, as its owner wrote it down; always the same object."""
-        return next((each.software for each in self.run.attempts if each.attempt == self.attempt), _UNKNOWN)
+        """What this attempt trains with, as its owner wrote it down."""
+        return next((each.software for each in self.run.attempts if each.attempt == self.attempt), {})
 
     @property
     def batch_plan(self) -> BatchPlan:

@@ -212,10 +212,11 @@ def _begin_attempt(
     hosts: Sequence[AttemptHost] = (),
 ) -> Claim:
     number = run.attempts[-1].attempt + 1 if run.attempts else 1
+    software = describe_software(description.code)  # anew for each attempt: a restart imports what was edited meanwhile
     pulses = create_pulse_directory(run.id, number)
     attempt = Attempt(number, world_size, os.getpid(), time.time(), str(pulses), list(description.argv))
     attempt.changed, attempt.spent_s, attempt.hosts = [str(change) for change in changed], spent_s, list(hosts)
-    attempt.software = describe_software(description.code)  # anew for each: a restart imports what was edited meanwhile
+    attempt.software = software
     attempt.log_bytes = {path.name: path.stat().st_size for path in sorted(layout.launcher_log.parent.glob("*.log"))}
     run.attempts.append(attempt)
     run.state, run.reason = "running", ""

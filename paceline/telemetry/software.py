@@ -66,8 +66,12 @@ def digest_code(places: Iterable[Path]) -> str:
     digest = hashlib.sha256()
     for place in places:
         for name, path in sorted(_list_code(place)):
-            with open(path, "rb", buffering=0) as stream:
-                content = stream.read()
+            try:
+                with open(path, "rb", buffering=0) as stream:
+                    content = stream.read()
+            except OSError:
+                # An editor's lock, or a file that a checkout takes away meanwhile: nothing imports it.
+                continue
             digest.update(f"{name} {len(content)}\n".encode())
             digest.update(content)
     return digest.hexdigest()

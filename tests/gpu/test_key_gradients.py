@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from paceline.recipes.nsa import range_attention
-from paceline.recipes.nsa.launching import has_hopper
+from paceline.recipes.nsa.hopper import has_hopper
 from paceline.recipes.nsa.tiles import BUILT_IN, Tiles, list_candidates
 from tests.recipes.nsa.attentions import relative_error
 from tests.recipes.nsa.ranges import BRANCHES, draw_range

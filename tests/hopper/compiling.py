@@ -16,13 +16,16 @@ def box(dtype: str, tile: list[int]) -> str:
     return f"tensordesc<{dtype}{tile},{NVMMASharedLayout(128, 16, len(tile))!r}>"
 
 
-def compile_for_hopper(kernel: Any, types: Mapping[str, str], given: Mapping[str, int]) -> Any:
-    """As it is launched: `given` are its constants, in capitals, and the compiler's options; `types` those of its other arguments."""
+def compile_for_hopper(
+    kernel: Any, types: Mapping[str, str], given: Mapping[str, int], known: Mapping[str, None] | None = None
+) -> Any:
+    """As it is launched: `given` are its constants, in capitals, and the compiler's options; `known` what else is known when it is compiled;
+    `types` those of its other arguments."""
     import triton
     from triton.backends.compiler import GPUTarget
     from triton.experimental.gluon._runtime import GluonASTSource
 
-    constants = {name: value for name, value in given.items() if name.isupper()}
+    constants: dict[str, Any] = {name: value for name, value in given.items() if name.isupper()} | dict(known or {})
     names = kernel.arg_names
     signature = {name: "constexpr" if name in constants else types[name] for name in names}
     attributes = {(i,): [["tt.divisibility", 16]] for i, name in enumerate(names) if signature[name].startswith("*")}

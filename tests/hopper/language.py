@@ -260,6 +260,16 @@ def _assemble(code: str, constraints: str, args: list[Tensor], dtype: torch.dtyp
     return held
 
 
+def _hold(condition: bool) -> None:
+    assert condition
+
+
+def _divide_up(a: Any, b: Any) -> Any:
+    """A GPU cuts towards 0, Python down: for what is negative they would differ."""
+    assert (torch.as_tensor(a) >= 0).all()
+    return (a + b - 1) // b
+
+
 def _least(a: Any, b: Any) -> Tensor:
     return torch.minimum(torch.as_tensor(a), torch.as_tensor(b))
 
@@ -278,7 +288,8 @@ gl = SimpleNamespace(
     program_id=lambda axis: scalar(now().place[axis]),
     num_programs=lambda axis: scalar(now().grid[axis]),
     num_warps=lambda: 4,
-    cdiv=lambda a, b: (a + b - 1) // b,
+    cdiv=_divide_up,
+    static_assert=_hold,
     arange=lambda begin, end, layout: torch.arange(begin, end, dtype=torch.int32),
     zeros=lambda shape, dtype, layout: torch.zeros(shape, dtype=dtype),
     full=lambda shape, value, dtype, layout: torch.full(shape, value, dtype=dtype),

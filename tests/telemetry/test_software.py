@@ -47,6 +47,12 @@ def test_code_counts_by_its_content(package: Path, tmp_path: Path) -> None:
     assert digest_code([moved]) != before
 
 
+def test_an_editor_s_lock_is_passed_over(package: Path) -> None:
+    before = digest_code([package])
+    (package / ".#model.py").symlink_to("somebody@somewhere.4711")
+    assert digest_code([package]) == before
+
+
 def test_bytes_that_moved_from_one_file_to_the_next_are_seen(tmp_path: Path) -> None:
     first, second = tmp_path / "a.py", tmp_path / "b.py"
     digests = []

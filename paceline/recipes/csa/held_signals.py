@@ -24,10 +24,14 @@ _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class HeldSignals:
-    """Counts what asks for the end; what was ignored stays so. Python lets the main thread alone handle signals: elsewhere none come."""
+    """Counts what asks for the end; what was ignored stays so. Python lets the main thread alone handle signals: elsewhere none come.
 
-    def __init__(self) -> None:
+    `second_raises`: the second one is held back no more, wherever it comes; for work that nobody else can end.
+    """
+
+    def __init__(self, second_raises: bool = False) -> None:
         self.count = 0
+        self._second_raises = second_raises
         self._before: dict[signal.Signals, Any] = {}
 
     def __enter__(self) -> HeldSignals:
@@ -63,3 +67,5 @@ class HeldSignals:
 
     def _note(self, number: int, frame: FrameType | None) -> None:
         self.count += 1
+        if self._second_raises and self.count > 1:
+            raise KeyboardInterrupt

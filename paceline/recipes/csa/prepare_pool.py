@@ -43,7 +43,7 @@ def work_through(
 ) -> Generator[tuple[TaskT, ResultT | None], None, None]:
     """Every task with its result, in the order in which they are done. What `do` raises ends it all. One worker is this process."""
     workers = min(workers, -(-len(tasks) // _CHUNK))
-    with HeldSignals() as held:
+    with HeldSignals(second_raises=workers == 1) as held:
         if workers > 1:
             yield from _work_together(do, tasks, workers, held)
             return
@@ -124,7 +124,7 @@ class _Pool:
 
     def end(self) -> None:
         """When every process has done what it is at, or as soon as somebody asks once more: what is half written, the next call sweeps away."""
-        asked = self._held.count
+        asked = min(1, self._held.count)
         ending = threading.Thread(target=self._executor.shutdown, kwargs={"cancel_futures": True}, name="pool-end")
         ending.start()
         while ending.is_alive():

@@ -18,7 +18,8 @@ from torch.library import custom_op
 
 from paceline.recipes.nsa.chosen_work import build_work, new_work, plan_work
 from paceline.recipes.nsa.gather_attention import can_gather, differentiate_blocks, read_blocks
-from paceline.recipes.nsa.launching import LOG2_E, has_hopper, precision_of, sum_products
+from paceline.recipes.nsa.hopper import has_hopper
+from paceline.recipes.nsa.launching import LOG2_E, precision_of, sum_products
 from paceline.recipes.nsa.tiles import BUILT_IN, Tiles, decode_tiles, find_shared
 
 _MOST_PARTS = 2**33

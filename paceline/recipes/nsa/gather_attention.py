@@ -13,7 +13,8 @@ import torch
 from torch import Tensor
 
 from paceline.recipes.nsa.chosen_work import Work
-from paceline.recipes.nsa.launching import LOG2_E, describe_box, describe_columns
+from paceline.recipes.nsa.hopper import describe_box, describe_columns
+from paceline.recipes.nsa.launching import LOG2_E
 
 _LEAST_HEADS, _MOST_HEADS = 5, 16
 """of a group: a query takes 8 or 16 rows of a tile, and with fewer heads most of them would be empty"""
@@ -24,7 +25,7 @@ _ROWS = 64
 
 
 def can_gather(heads: int, width: int, dtype: torch.dtype, block: int) -> bool:
-    """Whether these kernels can have so many heads of a group, so wide, and blocks of so many keys; on a GPU that has them (launching.py)."""
+    """Whether these kernels can have so many heads of a group, so wide, and blocks of so many keys; on a GPU that has them (hopper.py)."""
     return dtype.itemsize == 2 and block == _BLOCK and width in (64, 128) and _LEAST_HEADS <= heads <= _MOST_HEADS
 
 

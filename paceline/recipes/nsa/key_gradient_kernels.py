@@ -1,7 +1,8 @@
 # mypy: ignore-errors
 """The GPU kernel of the gradients of keys, where query t sees the keys from low[t] up to high[t], for Hopper's matrix units and copy engine, in Gluon.
 
-range_attention.py launches it; it alone imports this file, and only where Triton is. mypy knows nothing of Gluon's language.
+range_attention.py launches it; it alone imports this file, and only where Triton is. mypy knows nothing of Gluon's language. **No GPU has run
+it yet**: it is simulated (tests/hopper) and compiled, and launched where tuning found that it computes what the other one does, and faster.
 
 It computes what nsa_range_key_gradient_kernel does (range_kernels.py, whose names and shapes are these). There p and its gradient go through shared memory to be turned, and every thread waits for what it loads; here keys are the rows of the scores, so that
 nothing is turned and dk and dv are products of what is in registers. A warp has queries fetched, and the gradients of what they read, NBUF tiles ahead; another one
@@ -238,6 +239,7 @@ def nsa_range_copied_key_gradient_kernel(
 
     dk and dv are (H / G / SHARE · SPANS, B, S, G, D): what each share of the heads and each span adds.
     """
+    gl.static_assert(BM == BN)  # of all four tensors boxes are as long
     HALVES: gl.constexpr = D // 64
     dtype: gl.constexpr = q_desc.dtype
     q_bufs = gl.allocate_shared_memory(dtype, [NBUF * HALVES, BM, 64], q_desc.layout)

@@ -1,4 +1,4 @@
-"""What the launchers of all GPU kernels of attention share: tensors as tiles that the GPU copies by itself, whether it has Hopper's means, how it multiplies, and one sum.
+"""What the launchers of all GPU kernels of attention share: tensors as tiles that the GPU copies by itself, how it multiplies, and one sum.
 
 kernel[grid](*describe((q, 64), (k, 64)), LOG2_E / math.sqrt(D), PRECISION=precision_of(q.dtype))
 """
@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from functools import cache
-from importlib import import_module
 from typing import Any
 
 import torch
@@ -28,32 +26,6 @@ def describe(*tiled: tuple[Tensor, int]) -> Iterator[Any]:
 
     for states, rows in tiled:
         yield TensorDescriptor.from_tensor(states.flatten(2).flatten(0, 1), [rows, states.shape[3]])
-
-
-def describe_columns(rows: int, *states: Tensor) -> list[Any]:
-    """The same for the kernels in Gluon, which have so many tokens of 64 numbers of a head copied at a time."""
-    return [describe_box(each.flatten(2).flatten(0, 1), [rows, 64]) for each in states]
-
-
-def describe_box(states: Tensor, box: list[int]) -> Any:
-    """As the matrix units want it in shared memory: numbers of 2 bytes, 64 of them wide."""
-    from triton.experimental.gluon.language import NVMMASharedLayout
-    from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
-
-    layout = NVMMASharedLayout(swizzle_byte_width=128, element_bitwidth=16, rank=len(box))
-    return TensorDescriptor.from_tensor(states, box, layout)
-
-
-@cache
-def has_hopper(device: torch.device) -> bool:
-    """The GPU, and a Triton that knows the language of the kernels for it: that is no settled one yet."""
-    if device.type != "cuda" or torch.cuda.get_device_capability(device)[0] != 9:
-        return False
-    try:
-        import_module("paceline.recipes.nsa.gather_gradient_kernels")
-    except ImportError:
-        return False
-    return True
 
 
 def precision_of(dtype: torch.dtype) -> str:

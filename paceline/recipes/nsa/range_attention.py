@@ -16,7 +16,8 @@ from torch import Tensor
 from torch.library import custom_op
 
 from paceline.errors import UsageError
-from paceline.recipes.nsa.launching import LOG2_E, MOST_ROWS, describe, describe_columns, precision_of
+from paceline.recipes.nsa.hopper import describe_columns
+from paceline.recipes.nsa.launching import LOG2_E, MOST_ROWS, describe, precision_of
 from paceline.recipes.nsa.tiles import BUILT_IN, Tile, Tiles, decode_tiles, find_shared
 
 _ENOUGH_PROGRAMS = 512

@@ -78,7 +78,7 @@ def _choose(word: str, case: Case, place: Place, device: torch.device, limit_s: 
         return built_in, "built-in", "as requested"
     if case.torch_dtype == torch.float32:
         return built_in, "built-in", "there are no others in fp32"
-    found, where = load_tuned(case, place)
+    found, where = load_tuned(case, place, whole=word == "tune")
     if found is not None:
         return found, "tuned", f"tuned for {place}, in {where}"
     if word == "auto":
@@ -100,7 +100,7 @@ def _tune(case: Case, device: torch.device, built_in: dict[str, Tile], limit_s: 
     tried, total = tuned.count()
     kept = f"kept in {path}" if path else f"not kept for other runs: {problem}"
     refused = "".join(f"; refused: {each}" for each in tuned.refused)
-    counted = f"{tried} of {total} candidates timed"
+    counted = f"{tried} of {total} candidates tried"
     return dict(tuned.tiles), "tuned", f"tuned before the first step, {counted}, {kept}{refused}"
 
 

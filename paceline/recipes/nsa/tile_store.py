@@ -22,7 +22,7 @@ from paceline.files import read_json, write_json
 from paceline.recipes.nsa.gather_attention import can_gather
 from paceline.recipes.nsa.past_attention import MOST_BLOCKS
 from paceline.recipes.nsa.pattern import Pattern
-from paceline.recipes.nsa.tiles import KERNELS, MOST_SHARED, Tile, list_candidates
+from paceline.recipes.nsa.tiles import KERNELS, MOST_SHARED, Tile, describe, list_candidates
 
 SCHEMA = 1
 _FOLLOWING = ("hopper", "shared")
@@ -44,7 +44,7 @@ class Case:
     """bfloat16, float16 or float32"""
     pattern: Pattern = field(default_factory=Pattern)
     hopper: bool = False
-    """the GPU has what the kernels in Gluon need (launching.py)"""
+    """the GPU has what the kernels in Gluon need (hopper.py)"""
     shared: int = MOST_SHARED
     """bytes of shared memory that a program may have on the GPU"""
 
@@ -132,8 +132,8 @@ def find_folder() -> Path | None:
     return cache / "paceline" / "nsa-tiles"
 
 
-def load_tuned(case: Case, place: Place) -> tuple[dict[str, Tile] | None, str]:
-    """(tiles by kernel, where they are), or (None, why there are none)."""
+def load_tuned(case: Case, place: Place, whole: bool = False) -> tuple[dict[str, Tile] | None, str]:
+    """(tiles by kernel, where they are), or (None, why there are none). `whole`: only where all candidates of today were tried."""
     folder = find_folder()
     if folder is None:
         return None, "there is no home directory"
@@ -144,7 +144,10 @@ def load_tuned(case: Case, place: Place) -> tuple[dict[str, Tile] | None, str]:
             raise ValueError("of another version")
         if record.get("case") != case.record() or record.get("place") != asdict(place):
             raise ValueError("of something else than its name says")
-        return check_tiles(record.get("tiles"), case), str(path)
+        tiles = check_tiles(record.get("tiles"), case)
+        if whole:
+            _check_tried(record.get("times"), case)
+        return tiles, str(path)
     except FileNotFoundError:
         return None, f"nothing was tuned for {place}: {case}"
     except (OSError, ValueError, RecursionError) as error:
@@ -188,6 +191,16 @@ def check_tiles(given: Any, case: Case) -> dict[str, Tile]:
             raise ValueError(f"{_shorten(str(given[kernel]))} is no tile that {kernel} may have")
         tiles[kernel] = tile
     return tiles
+
+
+def _check_tried(times: Any, case: Case) -> None:
+    """ValueError where there is a candidate that was none yet when others were timed."""
+    for kernel in case.kernels:
+        tried = times.get(kernel) if isinstance(times, dict) else None
+        before = [each[0] for each in tried or [] if isinstance(each, list) and each]
+        for tile in case.candidates(kernel):
+            if tile not in before:
+                raise ValueError(f"it was tuned before there was {kernel} {describe(tile)}")
 
 
 def _shorten(text: str) -> str:

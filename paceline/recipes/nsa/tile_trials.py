@@ -1,18 +1,21 @@
 """Tiles that may be the fastest, run once each by processes of their own: what they compile lies in Triton's cache on the disk afterwards, and a
 tile that breaks its process, or hangs it, breaks no other.
 
-    broken = try_candidates(case, device, deadline)                              -> [("window_key_gradient", {"BM": 64, …})]
+    try_candidates(case, device, deadline)       -> [(("window_forward", {"BM": 64, …}), ""), (("window_key_gradient", {…}), "it hung …")]
     python -m paceline.recipes.nsa.tile_trials '{"device": 0, "case": {…}, "jobs": [["window_forward", {…}], …]}'
 
-Such a process prints how many it is through with: 0 when it has begun, then after each.
+Such a process prints a line of JSON when it has begun, and one after each tile.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -24,6 +27,7 @@ import torch
 from torch import Tensor
 
 from paceline.cores import cpu_count
+from paceline.engine.out_of_memory import is_out_of_memory
 from paceline.parentage import die_with_parent
 from paceline.recipes.nsa.chosen_attention import most_parts
 from paceline.recipes.nsa.fast_frame import fast
@@ -35,53 +39,87 @@ from paceline.recipes.nsa.tiles import KERNELS, Tile, Tiles
 
 Job = tuple[str, Tile]
 """a kernel, and a tile for it"""
-_HUNG_S = 120
+Outcome = tuple[Job, str]
+"""what was run, and why it must not be run again; empty where nothing speaks against it"""
+_HUNG_S = 60
 """without a tile done: compiling one takes seconds"""
+_LOOK_S = 0.05
+_TOLD = 160
+"""characters of what a process said at its end"""
 
 
-def try_candidates(case: Case, device: torch.device, deadline: float | None) -> list[Job]:
-    """Those that broke or hung the process that ran them. By as many processes as there are cores and memory for, one at least; what they leave
-    undone at the deadline is compiled when it is timed."""
+def try_candidates(case: Case, device: torch.device, deadline: float | None) -> list[Outcome]:
+    """Of all that were run by then. By as many processes as there are cores and memory for, one at least."""
     told = {"device": device.index or 0, "case": asdict(case)}
     shares = share_out(case, min(cpu_count(), _count_fitting(case, device)))
-    trials = [Trial([sys.executable, "-m", __name__], told, jobs) for jobs in shares]
-    return [job for trial in trials for job in trial.wait(deadline)]
+    return run_trials([Trial([sys.executable, "-m", __name__], told, jobs) for jobs in shares], deadline)
+
+
+def run_trials(trials: Sequence[Trial], deadline: float | None) -> list[Outcome]:
+    """Side by side, until all have ended, or the deadline."""
+    try:
+        # All are looked at, not only up to the first that goes on.
+        while sum(trial.look() for trial in trials) and (deadline is None or time.monotonic() < deadline):
+            time.sleep(_LOOK_S)
+    finally:
+        for trial in trials:
+            trial.end()
+    return [outcome for trial in trials for outcome in trial.outcomes]
 
 
 class Trial:
     """A process, with the candidates that it is to run; one that breaks is followed by another, for those behind the one that broke it."""
 
     def __init__(self, command: Sequence[str], told: Mapping[str, Any], jobs: Sequence[Job]) -> None:
+        self.outcomes: list[Outcome] = []
         self._command, self._told, self._jobs = command, told, list(jobs)
+        self._process: subprocess.Popen[str] | None = None
         self._begin()
 
-    def wait(self, deadline: float | None) -> list[Job]:
-        """Until all are tried, or the deadline: those that broke or hung it."""
-        broken: list[Job] = []
-        while self._is_going_on(deadline):
-            time.sleep(0.05)
-            if self._process.poll() is None and time.monotonic() < self._heard + _HUNG_S:
-                continue
-            self._end()
-            # One that did not even begin has other reasons: with the next it would be the same.
-            if self._process.returncode == 0 or self._done < 0:
-                return broken
-            self._jobs = self._jobs[self._done :]
-            broken += self._jobs[:1]
-            self._jobs = self._jobs[1:]
-            if self._jobs:
-                self._begin()
-        self._end()
-        return broken
+    def look(self) -> bool:
+        """Whether it goes on; one that broke or hung is seen to."""
+        if self._process is None:
+            return False
+        is_hung = time.monotonic() > self._heard + _HUNG_S
+        if self._process.poll() is None and not is_hung:
+            return True
+        code = self._process.returncode
+        self.end()
+        # One that did not even begin has other reasons: with the next it would be the same.
+        if code == 0 or not self._lines or not self._jobs:
+            return False
+        reason = f"it hung its process for {_HUNG_S} s" if code is None else f"it broke its process ({self._last_word})"
+        self.outcomes.append((self._jobs.pop(0), reason))
+        if self._jobs:
+            self._begin()
+        return self._process is not None
 
-    def _is_going_on(self, deadline: float | None) -> bool:
-        return bool(self._jobs) and (deadline is None or time.monotonic() < deadline)
+    def end(self) -> None:
+        """Of the process, with what it started; what it was through with counts."""
+        if self._process is None:
+            return
+        # A compiler that it started has its output, and would be waited for.
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+        self._reader.join()
+        self._process = None
+        # The first line says that it has begun.
+        done = self._lines[1:]
+        self.outcomes += [(job, "") for job, line in zip(self._jobs, done, strict=False) if line["ran"]]
+        self._jobs = self._jobs[len(done) :]
+        self._errors.seek(0)
+        last = self._errors.read().decode(errors="replace").strip().splitlines()[-1:]
+        self._last_word = last[0][:_TOLD] if last else "without a word"
+        self._errors.close()
 
     def _begin(self) -> None:
-        self._done, self._heard = -1, time.monotonic()
+        self._lines: list[dict[str, Any]] = []
+        self._heard = time.monotonic()
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 (until the process has ended)
         self._process = subprocess.Popen(
             [*self._command, json.dumps({**self._told, "jobs": self._jobs})],
-            stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
+            stdout=subprocess.PIPE, stderr=self._errors, text=True, start_new_session=True,
         )  # fmt: skip
         self._reader = threading.Thread(target=self._listen, args=[self._process], daemon=True)
         self._reader.start()
@@ -90,12 +128,10 @@ class Trial:
         assert process.stdout is not None
         with process.stdout as lines:
             for line in lines:
-                self._done, self._heard = int(line), time.monotonic()
-
-    def _end(self) -> None:
-        self._process.kill()
-        self._process.wait()
-        self._reader.join()
+                # What else is printed there, as by a compiler that was asked for its output, is none of ours.
+                with contextlib.suppress(json.JSONDecodeError, TypeError, KeyError):
+                    self._lines.append({"ran": json.loads(line)["ran"]})
+                    self._heard = time.monotonic()
 
 
 def share_out(case: Case, processes: int) -> list[list[Job]]:
@@ -142,16 +178,23 @@ def main(argv: Sequence[str]) -> int:
     device = torch.device("cuda", told["device"])
     torch.cuda.set_device(device)
     inputs = draw_inputs(case, FAST, device)
-    print(0, flush=True)
-    for done, (kernel, tile) in enumerate(told["jobs"], 1):
+    _say(ran=False)
+    for kernel, tile in told["jobs"]:
+        ran = True
         try:
             prepare_pass(inputs, kernel, tile)()
             torch.cuda.synchronize()
         except Exception as error:
-            if not is_unfit(error):
+            # Of memory others, who share the GPU, may have left too little: nothing is known of the tile then.
+            ran = not is_out_of_memory(error)
+            if ran and not is_unfit(error):
                 raise
-        print(done, flush=True)
+        _say(ran=ran)
     return 0
+
+
+def _say(ran: bool) -> None:
+    print(json.dumps({"ran": ran}), flush=True)
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ from paceline.recipes.nsa.block import swiglu_width
 from paceline.recipes.nsa.config import NsaConfig, is_sparse
 from paceline.recipes.nsa.flops import count_flops
 from paceline.recipes.nsa.gates import BRANCHES
-from paceline.recipes.nsa.launching import has_hopper
+from paceline.recipes.nsa.hopper import has_hopper
 from paceline.recipes.nsa.model import LanguageModel, count_parameters
 from paceline.recipes.nsa.paths import Path, build_stages, check_rows, choose_path, find_path, name_kernels
 from paceline.recipes.nsa.pattern import Pattern

@@ -134,6 +134,20 @@ def test_alone_a_task_is_finished_before_it_ends() -> None:
 
 
 @pytest.mark.usefixtures("as_a_command")
+def test_alone_whoever_asks_twice_does_not_wait() -> None:
+    def ask_twice() -> None:
+        for _ in range(2):
+            time.sleep(0.3)
+            os.kill(os.getpid(), signal.SIGINT)
+
+    threading.Thread(target=ask_twice).start()
+    began = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        list(work_through(double_slowly, range(4), 1))
+    assert time.monotonic() - began < 30, "a task takes 60 s"
+
+
+@pytest.mark.usefixtures("as_a_command")
 def test_what_is_ignored_stays_ignored() -> None:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     try:

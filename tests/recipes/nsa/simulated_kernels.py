@@ -73,6 +73,8 @@ def test_chosen_blocks(
         (2, 2, 64, [(130, 64, 7), (201,)], "words", False),
         (2, 1, 128, [(130, 64, 7)], "words", True),
         (2, 1, 64, [(1300,)], "compressed", True),
+        # Tiles of keys that begin in the middle of blocks.
+        (3, 1, 64, [(3, 290)], "words", False),
     ],
 )
 def test_gradients_of_keys(

@@ -22,12 +22,15 @@ def test_it_compiles_and_two_programs_fit(width: int, ahead: int, block: int, dt
     from paceline.recipes.nsa.key_gradient_kernels import nsa_range_copied_key_gradient_kernel
 
     types = dict.fromkeys(("q_desc", "k_desc", "v_desc", "grad_desc"), box(dtype, [64, 64]))
-    types |= {f"{name}_ptr": "*i32" for name in ("low", "high", "since", "until", "word")}
+    types |= {f"{name}_ptr": "*i32" for name in ("low", "high", "since", "until")}
     types |= {"lse_ptr": "*fp32", "delta_ptr": "*fp32", "T": "i32", "S": "i32", "scale": "fp32", "factor": "fp32"}
     types |= dict.fromkeys(("dk_ptr", "dv_ptr"), "*fp32" if spans > 1 else f"*{dtype}")
     sizes = {"H": 12, "G": 2, "D": width, "SELECTION": block, "SHARE": 1 if spans > 1 else 6, "SPANS": spans}
+    # Without words none are handed over.
+    words = {} if block else {"word_ptr": None}
+    types |= {"word_ptr": "*i32"} if block else {}
     tile = {"BM": 64, "BN": 64, "NBUF": ahead, "num_warps": 4, "maxnreg": 128}
-    compiled = compile_for_hopper(nsa_range_copied_key_gradient_kernel, types, sizes | tile)
+    compiled = compile_for_hopper(nsa_range_copied_key_gradient_kernel, types, sizes | tile, words)
     assert 2 * (compiled.metadata.shared + RESERVED_BYTES) <= SM_BYTES
     code = read_code(compiled.asm["cubin"])
     assert find_lost(code) == []

@@ -8,7 +8,7 @@ from types import ModuleType, SimpleNamespace
 import pytest
 import torch
 
-from paceline.recipes.nsa.launching import describe, has_hopper, precision_of
+from paceline.recipes.nsa.launching import describe, precision_of
 
 
 def test_fp32_is_multiplied_as_it_is() -> None:
@@ -29,17 +29,3 @@ def test_a_tile_is_some_tokens_of_one_head_in_the_tensor_itself(monkeypatch: pyt
     assert theirs.base.shape == (14, 8)
     assert torch.equal(ours.base[1 * 5 + 2, 2 * 8 : 3 * 8], query[1, 2, 2])
     assert ours.base.data_ptr() == query.data_ptr(), "no copy"
-
-
-def test_only_a_hopper_gpu_with_a_triton_that_knows_its_language_has_its_means(monkeypatch: pytest.MonkeyPatch) -> None:
-    ask, gpu = has_hopper.__wrapped__, torch.device("cuda", 0)
-    assert not ask(torch.device("cpu"))
-    module = "paceline.recipes.nsa.gather_gradient_kernels"
-    monkeypatch.setitem(sys.modules, module, ModuleType(module))
-    for capability in ((8, 0), (9, 0), (10, 0)):
-        monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device, found=capability: found)
-        assert ask(gpu) == (capability == (9, 0))
-    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))
-    # None stands for one that cannot be imported.
-    monkeypatch.setitem(sys.modules, module, None)
-    assert not ask(gpu)

@@ -66,10 +66,10 @@ def test_a_tuning_that_was_cut_off_is_used_and_said_and_the_next_one_measures_ag
     tried, total = part.count()
     found = settle("tune")
     assert (found["source"], found["tiles"]) == ("tuned", TILES[2])
-    assert f"{tried} of {total} candidates timed, not kept for other runs: time was over" in found["reason"]
+    assert f"{tried} of {total} candidates tried, not kept for other runs: time was over" in found["reason"]
     assert settle("auto")["source"] == "built-in"
     found = settle("tune")
-    assert f"{total} of {total} candidates timed, kept in {find_folder()}" in found["reason"]
+    assert f"{total} of {total} candidates tried, kept in {find_folder()}" in found["reason"]
     assert len(asked) == 2
     assert settle("auto")["source"] == "tuned"
 

@@ -169,3 +169,16 @@ def test_what_follows_from_the_gpu_does_not_tell_records_apart(tmp_path: Path, m
     found, where = load_tuned(replace(CASE, hopper=True, shared=163 * 2**10), PLACE)
     assert where == str(path)
     assert found == {kernel: tile for kernel, tile in tuned.tiles.items() if not kernel.startswith("selected")}
+
+
+def test_who_tunes_passes_over_what_was_tuned_before_there_was_a_candidate(cache: Path) -> None:
+    path = save()
+    hopper = replace(CASE, hopper=True)
+    assert load_tuned(CASE, PLACE, whole=True)[0] == make_tuned().tiles
+    assert load_tuned(hopper, PLACE)[0] is not None, "who does not tune takes it"
+    reason = "it was tuned before there was compressed_key_gradient 64×64 ahead=3 w4 maxnreg128"
+    assert load_tuned(hopper, PLACE, whole=True) == (None, f"{path} is passed over: {reason}")
+    record = json.loads(path.read_text())
+    for times in (None, [], {"select": 3}):
+        path.write_text(json.dumps(record | {"times": times}))
+        assert load_tuned(CASE, PLACE, whole=True)[0] is None

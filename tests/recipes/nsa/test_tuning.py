@@ -17,12 +17,12 @@ from paceline.recipes.nsa import tile_trials, tuning
 from paceline.recipes.nsa.fast_frame import lay_out
 from paceline.recipes.nsa.stage_runs import Inputs, draw_inputs
 from paceline.recipes.nsa.tile_store import Case
-from paceline.recipes.nsa.tiles import Tile
+from paceline.recipes.nsa.tiles import Tile, describe
 from paceline.recipes.nsa.torch_path import TORCH
 from paceline.recipes.nsa.tuning import Timer, find_fastest, measure_all
 from tests.recipes.nsa.tuned import CASE
 
-A, B, C = ({"BM": size} for size in (16, 32, 64))
+A, B, C, D, E, F = ({"BM": size} for size in (16, 32, 64, 128, 256, 512))
 
 
 def test_every_candidate_of_every_kernel_is_measured() -> None:
@@ -51,7 +51,7 @@ def test_the_fastest_wins_unless_the_built_in_one_is_as_good() -> None:
 
 @pytest.fixture
 def inputs(monkeypatch: pytest.MonkeyPatch) -> Inputs:
-    """Of a case that plain torch computes, in place of kernels; a call takes as many ms as its tile has rows."""
+    """Of a case that plain torch computes, in place of kernels; every call takes 1 ms."""
 
     class TritonError(Exception):
         pass
@@ -62,44 +62,72 @@ def inputs(monkeypatch: pytest.MonkeyPatch) -> Inputs:
     monkeypatch.setitem(sys.modules, "triton.errors", errors)
     stages = replace(TORCH, lay_out=lay_out)
     monkeypatch.setattr(tile_trials, "FAST", stages)
-    monkeypatch.setattr(tuning, "_time", lambda call: call() and 1.0)
-    return draw_inputs(Case(1, 64, 1, 1, 16, "float32"), stages, torch.device("cpu"))
+    monkeypatch.setattr(tuning, "_time", lambda call: (1.0, call()))
+    return draw_inputs(Case(2, 3000, 4, 2, 16, "float32"), stages, torch.device("cpu"))
+
+
+def spoil(monkeypatch: pytest.MonkeyPatch, change: Callable[[Tile, int, Tensor], Tensor]) -> None:
+    """What a tile's n-th call gives."""
+    calls: list[Tile] = []
+
+    def prepare(inputs: Inputs, kernel: str, tile: Tile) -> Callable[[], list[Tensor]]:
+        calls.append(tile)
+        number = calls.count(tile)
+        return lambda: [change(tile, number, each.clone()) for each in tile_trials.prepare_pass(inputs, kernel, tile)()]
+
+    monkeypatch.setattr(tuning, "prepare_pass", prepare)
+
+
+def shift(tile: Tile, number: int, found: Tensor) -> Tensor:
+    """Of C all is off; of D one tile of one head; of E the last call is; F is not a number in one place."""
+    if tile is C or (tile is E and number == 3):
+        found += 1
+    if tile is D:
+        found[1, 1200:1264, 1] = found[1, 1200:1264, 1].flip(0)
+    if tile is F and found.is_floating_point():
+        found[0, 7, 1, 3] = math.nan
+    return found
 
 
 @pytest.mark.parametrize("kernel", ["window_forward", "window_key_gradient", "select"])
 def test_a_tile_that_computes_something_else_is_refused(
     kernel: str, inputs: Inputs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    prepare = tile_trials.prepare_pass
-    wrong = {
-        16: lambda x: x,
-        32: lambda x: x,
-        64: lambda x: x + x.abs().amax().clamp(min=1),
-        128: lambda x: x * math.nan,
-    }
-
-    def prepare_wrong(inputs: Inputs, kernel: str, tile: Tile) -> Callable[[], list[Tensor]]:
-        return lambda: [wrong[tile["BM"]](each) for each in prepare(inputs, kernel, tile)()]
-
-    monkeypatch.setattr(tuning, "prepare_pass", prepare_wrong)
-    timer = Timer(inputs, repeats=1)
-    assert [timer(kernel, tile) for tile in (A, B, C)] == [1.0, 1.0, None]
-    (told,) = timer.refused
-    assert told.startswith(f"{kernel} 64: it does not compute what the built-in one does")
-    if kernel != "select":
-        assert timer(kernel, {"BM": 128}) is None, "nor what is not a number"
+    spoil(monkeypatch, shift)
+    timer = Timer(inputs, repeats=2)
+    wrong = [C, E] if kernel == "select" else [C, D, E, F]
+    assert [timer(kernel, tile) for tile in (A, B, *wrong)] == [1.0, 1.0, *[None] * len(wrong)]
+    assert [told.partition(": off")[0] for told in timer.refused] == [
+        f"{kernel} {describe(tile)}: it does not compute what the built-in one does" for tile in wrong
+    ]
 
 
-def test_a_tile_that_broke_its_process_is_not_run(inputs: Inputs, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_built_in_one_there_is_nothing_to_compare_with(
+    inputs: Inputs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spoil(monkeypatch, shift)
+    timer = Timer(inputs, repeats=1, outcomes=[(("window_forward", A), "it broke")])
+    assert [timer("window_forward", tile) for tile in (A, B)] == [None, None]
+    assert "nothing to compare it with" in timer.refused[1]
+    assert [timer("select", tile) for tile in (A, B)] == [1.0, 1.0], "of another kernel there is"
+
+
+def test_what_no_process_got_through_is_not_run(inputs: Inputs, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
     prepare = tile_trials.prepare_pass
     monkeypatch.setattr(
         tuning, "prepare_pass", lambda inputs, kernel, tile: asked.append(tile) or prepare(inputs, kernel, tile)
     )
-    timer = Timer(inputs, repeats=1, broken=[("window_forward", B)])
-    assert [timer("window_forward", tile) for tile in (A, B)] == [1.0, None]
-    assert B not in asked
-    assert timer.refused == ["window_forward 32: a process that ran it broke off or hung"]
+    built_in, second, third, *_ = CASE.candidates("window_forward")
+    outcomes = [(("window_forward", second), "it hung"), (("window_forward", third), "")]
+    timer = Timer(inputs, repeats=1, outcomes=outcomes)
+    case = replace(CASE, dtype="bfloat16")
+    monkeypatch.setattr(Case, "kernels", property(lambda case: ["window_forward"]))
+    assert measure_all(case, timer, None, timer.was_tried) == {
+        "window_forward": [(built_in, 1.0), (second, None), (third, 1.0)]
+    }, "those that time was over for are left out"
+    assert second not in asked
+    assert timer.refused == [f"window_forward {describe(second)}: it hung"]
 
 
 def test_a_tile_that_cannot_be_compiled_is_none_and_other_errors_are_errors(
@@ -114,5 +142,8 @@ def test_a_tile_that_cannot_be_compiled_is_none_and_other_errors_are_errors(
 
     assert time_with(sys.modules["triton.errors"].TritonError("out of resource: shared memory")) is None
     assert time_with(RuntimeError("PassManager::run failed")) is None
+    told = Timer(inputs, repeats=1)
+    assert told("window_forward", {**A, "NBUF": 3}) is None
+    assert told.refused == ["window_forward 16 ahead=3: it cannot be compiled: PassManager::run failed"]
     with pytest.raises(RuntimeError, match="illegal memory access"):
         time_with(RuntimeError("CUDA error: an illegal memory access was encountered"))
