@@ -22,11 +22,14 @@ def main() -> None:
     # Until a command listens for itself: SIGTERM and a terminal that closes end it like Ctrl-C, with the same exit code.
     _handle((signal.SIGTERM, signal.SIGHUP), signal.default_int_handler)
     try:
-        code = run_command(sys.argv[1:])
-    except KeyboardInterrupt:  # once more, while the first one was being told
-        code = 130
-    # All is said and done. Whoever is still impatient gets the same exit code, and no traceback of an interpreter that tidies up.
-    _handle((signal.SIGINT, signal.SIGTERM, signal.SIGHUP), lambda number, frame: os._exit(code))
+        try:
+            code = run_command(sys.argv[1:])
+        except KeyboardInterrupt:  # once more, while the first one was being told
+            code = 130
+        # All is said and done. Whoever is still impatient gets the same exit code, and no traceback of an interpreter that tidies up.
+        _handle((signal.SIGINT, signal.SIGTERM, signal.SIGHUP), lambda number, frame: os._exit(code))
+    except KeyboardInterrupt:
+        os._exit(130)
     sys.exit(code)
 
 
@@ -39,10 +42,10 @@ def _handle(numbers: Sequence[signal.Signals], handler: Callable[[int, FrameType
 
 def run_command(arguments: Sequence[str]) -> int:
     """The exit code of one command line."""
-    from paceline.cli.app import build_app
-
     debug = "--debug" in arguments
     try:
+        from paceline.cli.app import build_app
+
         build_app()(list(arguments), prog_name="paceline")
     except SystemExit as ended:
         return _flushed(ended.code if isinstance(ended.code, int) else 0 if ended.code is None else 4)

@@ -24,18 +24,25 @@ def training_code(recipe: Recipe) -> dict[str, list[Path]]:
     code["paceline.recipes"] = sorted(shared.glob("*.py"))
     if recipe.name in BUILT_IN:
         code[f"paceline.recipes.{recipe.name}"] = [shared / recipe.name]
-    elif (place := find_package(recipe)) is not None:
-        code[_top_of(recipe)] = [place]
+    elif places := find_package(recipe):
+        code[_top_of(recipe)] = places
     return code
 
 
-def find_package(recipe: Recipe) -> Path | None:
-    """The directory or file of the whole package that a recipe comes from."""
+def find_package(recipe: Recipe) -> list[Path]:
+    """The directories or files of the whole package that a recipe comes from; of one in an archive, that archive."""
     spec = importlib.util.find_spec(_top_of(recipe))
-    if spec is None or spec.origin is None:
-        return None
-    origin = Path(spec.origin)
-    return origin.parent if origin.name == "__init__.py" else origin
+    if spec is None:
+        return []
+    # Without an __init__.py it is in as many directories as there are.
+    found = spec.submodule_search_locations or ([spec.origin] if spec.origin else [])
+    return [_find_file(Path(place)) for place in found]
+
+
+def _find_file(place: Path) -> Path:
+    while not place.exists() and place != place.parent:
+        place = place.parent
+    return place
 
 
 def _top_of(recipe: Recipe) -> str:

@@ -109,8 +109,8 @@ def _own_places(job: Job) -> Iterable[Path]:
     """Files and directories whose content is the code of this job alone."""
     if job.recipe.name == COMMAND and job.recipe.foreign is not None:
         yield from script_files(job.recipe.foreign.argv(job.config, Path(), 1))
-    elif job.recipe.name not in BUILT_IN and (found := find_package(job.recipe)) is not None:
-        yield found
+    elif job.recipe.name not in BUILT_IN:
+        yield from find_package(job.recipe)
 
 
 def _content(place: Path) -> str:

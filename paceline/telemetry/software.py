@@ -82,7 +82,14 @@ def _list_code(place: Path) -> Iterator[tuple[str, str]]:
     top = str(place)
     if os.path.isfile(top):
         yield place.name, top
-    for directory, _, names in os.walk(top):
+    seen: set[str] = set()
+    for directory, folders, names in os.walk(top, followlinks=True):
+        # A link to a folder above it would be walked for ever.
+        real = os.path.realpath(directory)
+        if real in seen:
+            folders.clear()
+            continue
+        seen.add(real)
         for name in names:
             if name.endswith(".py"):
                 path = f"{directory}/{name}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import sys
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -39,12 +40,24 @@ def test_a_recipe_of_another_package_brings_its_own(tmp_path: Path, monkeypatch:
     text = "from paceline.config.sections import RunConfig\nclass Config(RunConfig): pass\n"
     (tmp_path / "riders" / "config.py").write_text(text)
     (tmp_path / "lonely.py").write_text(text)
+    (tmp_path / "spread").mkdir()
+    (tmp_path / "spread" / "config.py").write_text(text)
+    with zipfile.ZipFile(tmp_path / "packed.zip", "w") as packed:
+        packed.writestr("packed/__init__.py", "")
+        packed.writestr("packed/config.py", text)
+    monkeypatch.syspath_prepend(str(tmp_path / "packed.zip"))
     monkeypatch.syspath_prepend(str(tmp_path))
-    for module, place in (("riders.config", tmp_path / "riders"), ("lonely", tmp_path / "lonely.py")):
+    places = {
+        "riders.config": tmp_path / "riders",
+        "lonely": tmp_path / "lonely.py",
+        "spread.config": tmp_path / "spread",
+        "packed.config": tmp_path / "packed.zip",
+    }
+    for module, place in places.items():
         __import__(module)
         schema = sys.modules[module].Config
         recipe = dataclasses.replace(find_recipe("sasrec"), name="riders", schema=schema)
-        assert find_package(recipe) == place
+        assert find_package(recipe) == [place]
         code = training_code(recipe)
         assert code[module.partition(".")[0]] == [place]
         assert not any(name.startswith("paceline.recipes.") for name in code)

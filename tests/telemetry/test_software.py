@@ -53,6 +53,17 @@ def test_an_editor_s_lock_is_passed_over(package: Path) -> None:
     assert digest_code([package]) == before
 
 
+def test_a_linked_folder_counts_and_one_that_leads_back_is_walked_once(package: Path, tmp_path: Path) -> None:
+    elsewhere = tmp_path / "linked"
+    elsewhere.mkdir()
+    (elsewhere / "more.py").write_text("x = 1\n")
+    (package / "linked").symlink_to(elsewhere)
+    (package / "inner" / "back").symlink_to(package)
+    before = digest_code([package])
+    (elsewhere / "more.py").write_text("x = 2\n")
+    assert digest_code([package]) != before
+
+
 def test_bytes_that_moved_from_one_file_to_the_next_are_seen(tmp_path: Path) -> None:
     first, second = tmp_path / "a.py", tmp_path / "b.py"
     digests = []
