@@ -162,7 +162,7 @@ def save_tuned(tuned: Tuned) -> tuple[Path | None, str]:
     """
     tried, total = tuned.count()
     if tried < total:
-        return None, f"time was over for {total - tried} of {total} candidates"
+        return None, f"time was over for {total - tried} of {total} candidates, or no process could run them"
     folder = find_folder()
     if folder is None:
         return None, "there is no home directory"

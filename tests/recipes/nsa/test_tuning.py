@@ -19,7 +19,7 @@ from paceline.recipes.nsa.stage_runs import Inputs, draw_inputs
 from paceline.recipes.nsa.tile_store import Case
 from paceline.recipes.nsa.tiles import Tile, describe
 from paceline.recipes.nsa.torch_path import TORCH
-from paceline.recipes.nsa.tuning import Timer, find_fastest, measure_all
+from paceline.recipes.nsa.tuning import Timer, find_fastest, measure_all, measure_difference
 from tests.recipes.nsa.tuned import CASE
 
 A, B, C, D, E, F = ({"BM": size} for size in (16, 32, 64, 128, 256, 512))
@@ -100,6 +100,19 @@ def test_a_tile_that_computes_something_else_is_refused(
     assert [told.partition(": off")[0] for told in timer.refused] == [
         f"{kernel} {describe(tile)}: it does not compute what the built-in one does" for tile in wrong
     ]
+
+
+def test_a_difference_is_weighed_by_what_it_is_a_difference_of() -> None:
+    torch.manual_seed(0)
+    usual = torch.randn(1, 640, 2, 16)
+    usual[:, :64] *= 50
+    rounded = usual * (1 + 0.005 * torch.randn_like(usual))
+    assert measure_difference([rounded], [usual]) < 0.01, (
+        "the first keys' gradients are large, and so is their rounding"
+    )
+    wrong = usual.clone()
+    wrong[:, 64:128, 1] = 0
+    assert measure_difference([wrong], [usual]) > 0.05, "of the others a tile that is not there shows"
 
 
 def test_without_the_built_in_one_there_is_nothing_to_compare_with(
