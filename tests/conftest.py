@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -26,6 +27,9 @@ def pytest_configure() -> None:
     # Matrices are small here: with a second thread the replays of a race took 11 s of CPU time instead of 1 on two busy cores
     # (2026-11-16), because threads that wait for each other spin. Read when numpy is first imported, which is later.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    # Ignored in a shell's background job, or under nohup; what tests start and interrupt would inherit that.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 @pytest.hookimpl(optionalhook=True)
