@@ -10,9 +10,11 @@ from torch import Tensor
 from torch.profiler import ProfilerActivity, profile
 
 from paceline.recipes.nsa import fast_path, torch_path
+from paceline.recipes.nsa.chosen_work import PIECE, plan_work
 from paceline.recipes.nsa.pattern import Pattern
 from paceline.recipes.nsa.selection import choose_blocks
 from tests.recipes.nsa.attentions import build, make_positions, relative_error
+from tests.recipes.nsa.work import draw_choice, list_pieces, read_pieces
 
 pytestmark = [pytest.mark.gpu, pytest.mark.timeout(400), pytest.mark.usefixtures("backward_thread")]
 
@@ -42,6 +44,20 @@ def draw_chosen(
         return [found, *torch.autograd.grad(found, states, upstream)]
 
     return run, [expected, *torch.autograd.grad(expected, exact, upstream.double())]
+
+
+@pytest.mark.parametrize("rows", [[(5000,), (1, 4000, 999)], [(3,) * 1600 + (200,)]], ids=["long", "short"])
+@pytest.mark.parametrize("size", [5000, 1777])
+def test_each_block_has_its_queries_in_their_order(rows: list[tuple[int, ...]], size: int) -> None:
+    """Many programs set bits side by side: as lists of Python have them, and the same again."""
+    positions = make_positions(*rows)
+    chosen = draw_choice(positions, 2, 64, 16, seed=0)
+    owner = (torch.arange(5000) - positions % 64).int().cuda()
+    for t0 in range(0, 5000, size):
+        some = chosen[:, t0 : t0 + size].contiguous()
+        expected = list_pieces(some, PIECE)
+        for _ in range(2):
+            assert read_pieces(plan_work(some.cuda(), owner, t0, 64, 0)) == expected
 
 
 @pytest.mark.parametrize(("heads", "groups", "width"), [(4, 2, 64), (12, 2, 64), (16, 1, 128)])

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from torch.library import custom_op
 
-from paceline.recipes.nsa.chosen_work import build_work, new_work, plan_work
+from paceline.recipes.nsa.chosen_work import build_work, count_planned, new_work, plan_work
 from paceline.recipes.nsa.gather_attention import can_gather, differentiate_blocks, read_blocks
 from paceline.recipes.nsa.hopper import has_hopper
 from paceline.recipes.nsa.launching import LOG2_E, precision_of, sum_products
@@ -55,8 +55,8 @@ def _attend(
     sizes = _sizes(q, k, chosen)
     out, lse = _new_outputs(q)
     planned = []
-    for t0, some in _slices(q, k, chosen):
-        work = plan_work(some, T, block, _reach(q, k, some))
+    for t0, some in _slices(q, k, chosen, block):
+        work = plan_work(some, owner, t0, block, _reach(q, k, some))
         parts, parts_lse = _new_parts(q, k, some), _new_parts(q, k, some, of_one=True)
         if _gathers(q, k, block):
             read_blocks(q, k, v, work, parts, parts_lse, t0, block)
@@ -78,7 +78,9 @@ def _attend(
 def _(
     q: Tensor, k: Tensor, v: Tensor, chosen: Tensor, owner: Tensor, block: int, tiles: str
 ) -> tuple[Tensor, Tensor, list[Tensor]]:
-    planned = [each for _, some in _slices(q, k, chosen) for each in new_work(some, q.shape[1], _reach(q, k, some))]
+    planned = [
+        each for _, some in _slices(q, k, chosen, block) for each in new_work(some, q.shape[1], _reach(q, k, some))
+    ]
     return *_new_outputs(q), planned
 
 
@@ -108,7 +110,7 @@ def _differentiate(
     # What several slices of the queries add to keys is summed up in fp32, in their order.
     dtype = torch.float32 if len(planned) > 3 else k.dtype
     dq, dk, dv = torch.empty_like(q), torch.zeros_like(k, dtype=dtype), torch.zeros_like(v, dtype=dtype)
-    for i, (t0, some) in enumerate(_slices(q, k, chosen)):
+    for i, (t0, some) in enumerate(_slices(q, k, chosen, block)):
         entry, pieces, count = planned[3 * i : 3 * i + 3]
         work = build_work(entry, pieces, count, T, block)
         room = work.pieces.shape[1]
@@ -154,10 +156,12 @@ def _backward(ctx: Any, grad: Tensor, *_: Any) -> Any:
 _attend.register_autograd(_backward, setup_context=_keep)
 
 
-def _slices(q: Tensor, k: Tensor, chosen: Tensor) -> Iterator[tuple[int, Tensor]]:
-    """As many queries of all rows and groups at a time as memory is given for what they find; the first one's number comes with them."""
-    of_one = chosen[:, 0].numel() * q.shape[2] // k.shape[2] * q.shape[3] * q.element_size()
+def _slices(q: Tensor, k: Tensor, chosen: Tensor, block: int) -> Iterator[tuple[int, Tensor]]:
+    """As many queries of all rows and groups at a time as memory is given for what they find, or for planning, which comes before that; the
+    first one's number comes with them."""
     length = q.shape[1]
+    found = chosen[:, 0].numel() * q.shape[2] // k.shape[2] * q.shape[3] * q.element_size()
+    of_one = max(found, count_planned(len(chosen), length, block))
     # As long as one another, so that none is left with a few.
     size = -(-length // max(1, -(-length * of_one // most_parts(q.device))))
     for t0 in range(0, length, size):

@@ -12,6 +12,10 @@ from torch import Tensor
 
 PIECE = 1024
 """queries; block 0 is chosen by all of its document's, and one program alone would be waited for"""
+_QUERIES = 32
+"""whose choice one program reads"""
+_AT_ONCE = 1024
+"""words, or bins, that a program sums up at a time, at the most"""
 
 
 @dataclass(frozen=True)
@@ -19,8 +23,8 @@ class Work:
     """The pieces of some queries Q of all rows and groups X."""
 
     entry: Tensor
-    """(X, Q · n): the places t · n + i of all blocks in chosen_XQn, one block after another, each block's in the order of the sequence; in 64
-    bits where addresses worked out from them need those"""
+    """(X, Q · n): the places t · n + i of all blocks in chosen_XQn, one block after another, each block's in the order of the sequence, and
+    behind the last one anything; in 64 bits where addresses worked out from them need those"""
     pieces: Tensor
     """(6, room) int32: which of X; the block's first key; from and to, in `entry`; which sum over its block's queries it gives, -1 where it
     is all of it; of how many pieces the block is, at its first one, 0 elsewhere"""
@@ -32,31 +36,44 @@ class Work:
     """there are no more sums than this"""
 
 
-def plan_work(chosen: Tensor, length: int, block: int, reach: int) -> Work:
-    """From the first keys of each query's blocks (X, Q, n), -1 for none, in rows of so many keys. `reach`: how far apart in memory what is
-    found by `entry` may lie."""
-    from paceline.recipes.nsa.work_kernels import nsa_chosen_count_kernel, nsa_chosen_cut_kernel
+def plan_work(chosen: Tensor, owner: Tensor, t0: int, block: int, reach: int) -> Work:
+    """From the first keys (X, Q, n) of the blocks of queries from `t0` on, -1 for none, and the first key (B, T) of the block that each key
+    belongs to. `reach`: how far apart in memory what is found by `entry` may lie."""
+    from paceline.recipes.nsa.work_kernels import (
+        nsa_chosen_count_kernel,
+        nsa_chosen_cut_kernel,
+        nsa_chosen_mark_kernel,
+        nsa_chosen_place_kernel,
+        nsa_chosen_sum_up_kernel,
+    )
 
     X, Q, n = chosen.shape
-    entries, device = Q * n, chosen.device
-    # One number for row, group and block, so that one sort does for all. Stable: each block's queries stay in their order. What was not
-    # chosen comes last, as if it were one more block.
-    base = torch.arange(X, dtype=torch.int32, device=device)[:, None] * (length + 1)
-    key, order = (torch.where(chosen < 0, length, chosen).view(X, entries) + base).view(-1).sort(stable=True)
-    entry, pieces, total = new_work(chosen, length, reach)
-    torch.sub(order.view(X, entries), torch.arange(X, device=device)[:, None] * entries, out=entry)
-    blocks = torch.arange(X * (length + 1) + 1, dtype=torch.int32, device=device)
-    edges = torch.searchsorted(key, blocks, out_int32=True)
-    count = torch.empty(X * (length + 1), dtype=torch.int64, device=device)
-    grid = (-(-len(count) // 256),)
-    nsa_chosen_count_kernel[grid](edges, count, len(count), length, PIECE=PIECE, SIZE=256, num_warps=2)
-    upto = count.cumsum(0)
-    nsa_chosen_cut_kernel[grid](
-        edges, upto, pieces, len(count), length, entries, pieces.shape[1], PIECE=PIECE, SIZE=256, num_warps=2
+    rows, T = owner.shape
+    entry, pieces, total = new_work(chosen, T, reach)
+    J, C = -(-T // block), -(-Q // 32)
+    bits, before = chosen.new_zeros((X, J, C)), chosen.new_empty((X, J, C))
+    size, begin = chosen.new_empty((X, J)), chosen.new_empty((X, J))
+    cuts, upto = (chosen.new_empty((X, J), dtype=torch.int64) for _ in range(2))
+    by_queries, of_entries = (
+        (-(-Q // _QUERIES), X),
+        {"N": n, "NP": 1 << (n - 1).bit_length(), "L": block, "ROWS": _QUERIES},
     )
-    # The last one alone: all of them, for every slice of the queries, would grow with the square of the length.
-    total.copy_(upto[-1:])
-    return build_work(entry, pieces, total, length, block)
+    by_bins, of_pieces = (J, X), {"G": X // rows, "PIECE": PIECE, "L": block}
+    words, bins = (min(_AT_ONCE, max(32, 1 << (count - 1).bit_length())) for count in (C, J))
+
+    nsa_chosen_mark_kernel[by_queries](chosen, bits, Q, J, C, **of_entries)
+    nsa_chosen_count_kernel[by_bins](bits, owner, before, size, cuts, t0, Q, T, J, C, WORDS=words, **of_pieces)
+    nsa_chosen_sum_up_kernel[(X,)](size, cuts, begin, upto, total, J, BINS=bins)
+    nsa_chosen_place_kernel[by_queries](chosen, bits, before, begin, entry, Q, J, C, **of_entries)
+    nsa_chosen_cut_kernel[by_bins](
+        bits, owner, before, size, begin, upto, pieces, t0, Q, T, J, C, pieces.shape[1], **of_pieces
+    )
+    return build_work(entry, pieces, total, T, block)
+
+
+def count_planned(rows_and_groups: int, length: int, block: int) -> int:
+    """Bytes that planning takes for one query of each of X: a bit of each block, and how many come before it."""
+    return rows_and_groups * -(-length // block) * 2 // 8
 
 
 def new_work(chosen: Tensor, length: int, reach: int) -> tuple[Tensor, Tensor, Tensor]:

@@ -11,6 +11,7 @@ import torch
 
 from paceline.recipes.nsa.launching import precision_of
 from paceline.recipes.nsa.tiles import KERNELS, Tile
+from tests.hopper.compiling import compile_for
 
 _POINTERS = {
     "low": "*i32", "high": "*i32", "since": "*i32", "until": "*i32", "word": "*i32", "owner": "*i32", "entry": "*i32",
@@ -28,20 +29,14 @@ def compile_kernel(
     """As it is launched for two groups of 6 heads, with selection blocks of `block` tokens; of long rows keys' gradients are summed up in
     fp32, and places need 64 bits.
     """
-    import triton
-    from triton.backends.compiler import GPUTarget
-    from triton.compiler import ASTSource
-
     function = _find(KERNELS[kernel])
     constants: dict[str, Any] = {"H": 12, "G": 2, "D": width, "PRECISION": precision_of(dtype)}
-    constants |= _size(kernel, block, is_long) | {name: size for name, size in tile.items() if name.isupper()}
+    constants |= _size(kernel, block, is_long) | tile
     if kernel.startswith("selected_past"):
         constants["BN"] = min(tile["BN"], block)
     numbers = {torch.bfloat16: "bf16", torch.float16: "fp16", torch.float32: "fp32"}[dtype]
 
     def name_type(name: str) -> str:
-        if name in constants:
-            return "constexpr"
         if name.endswith("_desc"):
             rows = constants["BM" if name[0] in "qg" else "BN"]
             return f"tensordesc<{numbers}[{rows}, {width}]>"
@@ -51,13 +46,9 @@ def compile_kernel(
             return _POINTERS.get(name.removesuffix("_ptr"), f"*{numbers}")
         return "fp32" if name in _REALS else "i32"
 
-    names = function.arg_names
-    constants = {name: value for name, value in constants.items() if name in names}
-    signature = {name: name_type(name) for name in names}
-    aligned = {(i,): [["tt.divisibility", 16]] for i, name in enumerate(names) if signature[name].startswith("*")}
-    source = ASTSource(function, signature, {(names.index(name),): constants[name] for name in constants}, aligned)
-    options = {name: value for name, value in tile.items() if not name.isupper()}
-    return triton.compile(source, target=GPUTarget("cuda", capability, 32), options=options)
+    types = {name: name_type(name) for name in function.arg_names}
+    known = {} if kernel.startswith("selected") else {"word_ptr": None}
+    return compile_for(function, types, constants, known, capability)
 
 
 def _find(launched: str) -> Any:
@@ -73,5 +64,5 @@ def _size(kernel: str, block: int, is_long: bool) -> dict[str, Any]:
         return {"SELECTION": block, "PER_BLOCK": 2, "PER_SELECTION": block // 16, "REACH": 2, "SLOTS": 512}
     if launched.startswith("chosen"):
         return {"N": 16, "L": block, "ADDS": is_long, "KEYS_FIRST": False}
-    chosen = {"SELECTION": block} if kernel.startswith("selected") else {"SELECTION": 0, "word_ptr": None}
-    return chosen | {"SHARE": 1 if is_long else 6, "SPANS": 8 if is_long else 1}
+    selection = block if kernel.startswith("selected") else 0
+    return {"SELECTION": selection, "SHARE": 1 if is_long else 6, "SPANS": 8 if is_long else 1}

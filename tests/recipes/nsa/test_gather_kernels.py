@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from paceline.recipes.nsa.gather_attention import can_gather, choose_options
-from tests.hopper.compiling import RESERVED_BYTES, SM_BYTES, box, compile_for_hopper
+from tests.hopper.compiling import RESERVED_BYTES, SM_BYTES, box, compile_for
 from tests.hopper.machine_code import count_products, find_lost, read_code
 
 pytestmark = [
@@ -32,7 +32,7 @@ def compile_kernel(kernel: Any, width: int, heads: int, dtype: str, is_long: boo
     types |= {f"{name}_ptr": kind for name, kind in _POINTERS.items()} | _SIZES
     types |= {"entry_ptr": "*i64" if is_long else "*i32", "parts_lse_ptr": "*fp32"}
     sizes = {"H": 2 * heads, "G": 2, "D": width, "N": 16, "L": 64, "PER": 64 // padded, "RP": padded}
-    return compile_for_hopper(kernel, types, given | sizes)
+    return compile_for(kernel, types, given | sizes)
 
 
 @pytest.mark.parametrize(("width", "heads"), [(64, 6), (128, 16)])

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 
-TESTS = ["interpreted_kernels.py", "interpreted_operators.py", "simulated_kernels.py"]
+TESTS = ["interpreted_kernels.py", "interpreted_operators.py", "interpreted_work.py", "simulated_kernels.py"]
 
 
 @pytest.mark.parametrize("tests", TESTS)

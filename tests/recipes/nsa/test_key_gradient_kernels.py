@@ -6,7 +6,7 @@ from importlib.util import find_spec
 
 import pytest
 
-from tests.hopper.compiling import RESERVED_BYTES, SM_BYTES, box, compile_for_hopper
+from tests.hopper.compiling import RESERVED_BYTES, SM_BYTES, box, compile_for
 from tests.hopper.machine_code import count_products, find_lost, read_code
 
 pytestmark = [
@@ -30,7 +30,7 @@ def test_it_compiles_and_two_programs_fit(width: int, ahead: int, block: int, dt
     words = {} if block else {"word_ptr": None}
     types |= {"word_ptr": "*i32"} if block else {}
     tile = {"BM": 64, "BN": 64, "NBUF": ahead, "num_warps": 4, "maxnreg": 128}
-    compiled = compile_for_hopper(nsa_range_copied_key_gradient_kernel, types, sizes | tile, words)
+    compiled = compile_for(nsa_range_copied_key_gradient_kernel, types, sizes | tile, words)
     assert 2 * (compiled.metadata.shared + RESERVED_BYTES) <= SM_BYTES
     code = read_code(compiled.asm["cubin"])
     assert find_lost(code) == []
