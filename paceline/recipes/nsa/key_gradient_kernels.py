@@ -1,8 +1,7 @@
 # mypy: ignore-errors
 """The GPU kernel of the gradients of keys, where query t sees the keys from low[t] up to high[t], for Hopper's matrix units and copy engine, in Gluon.
 
-range_attention.py launches it; it alone imports this file, and only where Triton is. mypy knows nothing of Gluon's language. **No GPU has run
-it yet**: it is simulated (tests/hopper) and compiled, and launched where tuning found that it computes what the other one does, and faster.
+range_attention.py launches it; it alone imports this file, and only where Triton is. mypy knows nothing of Gluon's language.
 
 It computes what nsa_range_key_gradient_kernel does (range_kernels.py, whose names and shapes are these). There p and its gradient go through shared memory to be turned, and every thread waits for what it loads; here keys are the rows of the scores, so that
 nothing is turned and dk and dv are products of what is in registers. A warp has queries fetched, and the gradients of what they read, NBUF tiles ahead; another one
@@ -16,6 +15,7 @@ from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import mbarrier, tma, warpgroup_mma, warpgroup_mma_wait
 
 from paceline.recipes.nsa.gather_kernels import load_block, make_barriers
+from paceline.recipes.nsa.range_kernels import name_after
 
 
 @gluon.jit
@@ -229,7 +229,7 @@ def differentiate_keys(
     gl.store(dv_ptr + at, dv.to(dv_ptr.dtype.element_ty), mask=(s < S)[:, None])
 
 
-@gluon.jit(do_not_specialize=["T", "S"])
+@gluon.jit(do_not_specialize=["T", "S"], repr=name_after("copied_key_gradient"))
 def nsa_range_copied_key_gradient_kernel(
     q_desc, k_desc, v_desc, low_ptr, high_ptr, since_ptr, until_ptr, word_ptr, lse_ptr, delta_ptr, grad_desc, dk_ptr, dv_ptr, T, S, scale, factor,
     H: gl.constexpr, G: gl.constexpr, D: gl.constexpr, SELECTION: gl.constexpr, SHARE: gl.constexpr, SPANS: gl.constexpr,

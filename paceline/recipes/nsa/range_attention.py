@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.library import custom_op
 
 from paceline.errors import UsageError
-from paceline.recipes.nsa.hopper import describe_columns
+from paceline.recipes.nsa.hopper import describe_columns, has_hopper
 from paceline.recipes.nsa.launching import LOG2_E, MOST_ROWS, describe, precision_of
 from paceline.recipes.nsa.tiles import BUILT_IN, Tile, Tiles, decode_tiles, find_shared
 
@@ -217,7 +217,11 @@ def _share_out(programs: int, heads: int) -> tuple[int, int]:
 
 
 def _tile(tiles: Tiles, kernel: str, q: Tensor, words: Words | None) -> dict[str, Any]:
-    tile = tiles.find(kernel, q.shape[3], q.dtype, shared=find_shared(q.device))
-    # Tiles of keys longer than blocks would have keys of three.
-    keys = min(tile["BN"], words.block) if words else tile["BN"]
-    return {**tile, "BN": keys} | ({} if "NBUF" in tile else {"PRECISION": precision_of(q.dtype)})
+    has = {"shared": find_shared(q.device), "hopper": has_hopper(q.device)}
+    if words is None:
+        tile = tiles.find(kernel, q.shape[3], q.dtype, **has)
+    else:
+        tile = tiles.find(kernel, q.shape[3], q.dtype, words.block, **has)
+        # Tiles of keys longer than blocks would have keys of three.
+        tile = {**tile, "BN": min(tile["BN"], words.block)}
+    return {**tile} | ({} if "NBUF" in tile else {"PRECISION": precision_of(q.dtype)})

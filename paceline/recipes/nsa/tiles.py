@@ -85,7 +85,7 @@ _COPIED: Mapping[int, Tile] = {
     128: {"BM": 64, "BN": 64, "NBUF": 2, "num_warps": 4, "maxnreg": 128},
 }
 """by width of a head, of keys' gradients on a Hopper GPU: its own kernel has queries copied so many tiles ahead (key_gradient_kernels.py). Two
-programs of an SM fit. Simulated and compiled only so far, on no GPU: so it is none but a candidate, which tuning compares before it is timed"""
+programs of an SM fit; with more registers only one would, and take as long as Triton's"""
 _DEFAULTS: Tile = {"KEYS_FIRST": 0}
 """of kernels, where a tile does not say"""
 _LEAST_NUMBERS, _MOST_NUMBERS = 48, 192
@@ -106,23 +106,28 @@ def find_shared(device: torch.device) -> int:
     return min(MOST_SHARED, int(driver.active.utils.get_device_properties(index)["max_shared_mem"]))
 
 
-def built_in(kernel: str, width: int, dtype: torch.dtype, block: int = 64, shared: int = MOST_SHARED) -> Tile:
-    """What is launched unless something better was measured; `block`: tokens of a selection block, `shared`: what `find_shared` gave."""
+def built_in(
+    kernel: str, width: int, dtype: torch.dtype, block: int = 64, shared: int = MOST_SHARED, hopper: bool = False
+) -> Tile:
+    """What is launched unless something better was measured; `block`: tokens of a selection block, `shared` and `hopper`: what `find_shared` and
+    `has_hopper` gave."""
     launched = KERNELS[kernel]
     if dtype == torch.float32:
         needed, smaller = _SMALLER_FP32_TILES.get((launched, width, block), (0, {}))
         return smaller if needed > shared else _FP32_TILES[_family(launched)]
     if _family(launched) == "chosen" and block > 64:
         return _OF_LARGE_BLOCKS
+    # Its tiles of keys are never cut.
+    if hopper and launched == "range_key_gradient" and _cut(kernel, _COPIED[width], block) == _COPIED[width]:
+        return _COPIED[width]
     return _TILES.get((kernel, width)) or _TILES[launched, width]
 
 
 def list_candidates(
     kernel: str, width: int, dtype: torch.dtype, block: int = 64, shared: int = MOST_SHARED, hopper: bool = False
 ) -> list[Tile]:
-    """The built-in one first; of the others those that by their size can be expected to fit, each launch once, and what a Hopper GPU has besides.
-    In fp32 no others."""
-    first = built_in(kernel, width, dtype, block, shared)
+    """The built-in one first; of the others those that by their size can be expected to fit, each launch once. In fp32 no others."""
+    first = built_in(kernel, width, dtype, block, shared, hopper)
     if dtype == torch.float32:
         return [first]
     grid = _GRIDS.get(KERNELS[kernel]) or _GRIDS[_family(KERNELS[kernel])]
@@ -132,8 +137,6 @@ def list_candidates(
         is_new = all({**_DEFAULTS, **tile} != {**_DEFAULTS, **_cut(kernel, each, block)} for each in found)
         if is_new and _fits(KERNELS[kernel], tile, width, block, shared):
             found.append(tile)
-    if hopper and KERNELS[kernel] == "range_key_gradient" and _cut(kernel, _COPIED[width], block) == _COPIED[width]:
-        found.append(_COPIED[width])
     return found
 
 
@@ -182,7 +185,7 @@ def _digest(*names: str) -> str:
     return hashlib.sha256(b"".join(sources)).hexdigest()[:12]
 
 
-_SOURCES = _digest("chosen_attention", "chosen_work", "fast_selection", "range_attention", "tiles")
+_SOURCES = _digest("chosen_attention", "chosen_work", "fast_selection", "hopper", "range_attention", "tiles")
 """Of what decides how large the results of those operators are that are given tiles; of the others it follows from what they are given. torch.compile keeps on disk what it compiled for them, and finds it by what they are
 given: were that all, an edit of these files would end in an assertion about sizes."""
 
@@ -206,11 +209,19 @@ class Tiles:
         }
         object.__setattr__(self, "code", json.dumps(told, sort_keys=True))
 
-    def find(self, kernel: str, width: int, dtype: torch.dtype, block: int = 64, shared: int = MOST_SHARED) -> Tile:
-        """What it is launched with, for heads of that width and queries of that type, on a GPU that has `shared`."""
+    def find(
+        self,
+        kernel: str,
+        width: int,
+        dtype: torch.dtype,
+        block: int = 64,
+        shared: int = MOST_SHARED,
+        hopper: bool = False,
+    ) -> Tile:
+        """What it is launched with, for heads of that width and queries of that type, on a GPU that has all that."""
         if dtype == self.dtype and kernel in self.chosen:
             return self.chosen[kernel]
-        return built_in(kernel, width, dtype, block, shared)
+        return built_in(kernel, width, dtype, block, shared, hopper)
 
 
 BUILT_IN = Tiles()

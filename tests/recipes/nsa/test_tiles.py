@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from types import ModuleType, SimpleNamespace
-from typing import Any
 
 import pytest
 import torch
@@ -68,21 +67,22 @@ def test_what_cannot_fit_is_not_tried() -> None:
 
 
 @pytest.mark.parametrize("width", [64, 128])
-def test_a_hopper_gpu_may_have_keys_gradients_by_copies(width: int) -> None:
-    def added(kernel: str, block: int = 64, dtype: torch.dtype = torch.bfloat16) -> list[Tile]:
+def test_a_hopper_gpu_has_keys_gradients_by_copies(width: int) -> None:
+    def change(kernel: str, block: int = 64, dtype: torch.dtype = torch.bfloat16) -> str:
+        """What is built in there, if it is something else; all that others have may be tried there, too."""
         usual = list_candidates(kernel, width, dtype, block)
         tiles = list_candidates(kernel, width, dtype, block, hopper=True)
-        assert tiles[: len(usual)] == usual, "the built-in one is what it was"
-        return tiles[len(usual) :]
+        assert tiles[0] == BUILT_IN.find(kernel, width, dtype, block, hopper=True)
+        assert all(tile in tiles for tile in usual)
+        return describe(tiles[0]) if tiles[0] != usual[0] else ""
 
-    assert {kernel for kernel in KERNELS if added(kernel)} == {
+    assert {kernel for kernel in KERNELS if change(kernel)} == {
         "compressed_key_gradient", "selected_past_key_gradient", "window_key_gradient"
     }  # fmt: skip
-    (tile,) = added("window_key_gradient", block=16)
-    assert describe(tile) == f"64×64 ahead={3 if width == 64 else 2} w4 maxnreg128"
-    assert added("selected_past_key_gradient", block=128) == [tile]
-    assert added("selected_past_key_gradient", block=32) == [], "its tiles of keys are longer than such a block"
-    assert added("window_key_gradient", dtype=torch.float32) == []
+    copied = f"64×64 ahead={3 if width == 64 else 2} w4 maxnreg128"
+    assert change("window_key_gradient", block=16) == change("selected_past_key_gradient", block=128) == copied
+    assert change("selected_past_key_gradient", block=32) == "", "its tiles of keys are longer than such a block"
+    assert change("window_key_gradient", dtype=torch.float32) == ""
 
 
 def test_large_blocks_and_fp32_have_tiles_of_their_own() -> None:
@@ -127,21 +127,30 @@ def test_operators_look_tiles_up_by_what_their_gpu_has(monkeypatch: pytest.Monke
     asked = []
 
     class Told(Tiles):
-        def find(self, kernel: str, *given: Any, **more: Any) -> Tile:
-            asked.append((kernel, (*given, *more.values())[-1]))
-            return super().find(kernel, *given, **more)
+        def find(
+            self, kernel: str, width: int, dtype: torch.dtype, block: int = 64, shared: int = 0, hopper: bool = False
+        ) -> Tile:
+            asked.append((kernel, block, shared, hopper))
+            return super().find(kernel, width, dtype, block, shared)
 
     for operators in (range_attention, chosen_attention, fast_selection):
         monkeypatch.setattr(operators, "find_shared", lambda device: {"cpu": SMALL}[device.type])
         monkeypatch.setattr(operators, "decode_tiles", lambda code: Told())
+    monkeypatch.setattr(range_attention, "has_hopper", lambda device: {"cpu": True}[device.type])
     query, keys = torch.zeros(1, 8, 2, 128), torch.zeros(1, 8, 1, 128)
     assert chosen_attention._tile(Told(), "selected_gradient", query, 64)["ROWS"] == 16
     range_attention._plan_keys(query, keys, None, "window", "")
+    range_attention._plan_keys(query, keys, Words(torch.zeros(1), 32), "selected_past", "")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(fast_selection, "_score", lambda *given: None)
         patch.setattr(fast_selection, "_choose", lambda *given: None)
         fast_selection._select(query, keys, *[torch.zeros(1)] * 5, Pattern().sizes, "")
-    assert asked == [("selected_gradient", SMALL), ("window_key_gradient", SMALL), ("select", SMALL)]
+    assert asked == [
+        ("selected_gradient", 64, SMALL, False),
+        ("window_key_gradient", 64, SMALL, True),
+        ("selected_past_key_gradient", 32, SMALL, True),
+        ("select", 64, SMALL, False),
+    ]
 
 
 def test_a_chosen_tile_is_for_its_kernel_and_its_type_of_numbers() -> None:
