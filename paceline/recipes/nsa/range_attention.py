@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -217,11 +218,12 @@ def _share_out(programs: int, heads: int) -> tuple[int, int]:
 
 
 def _tile(tiles: Tiles, kernel: str, q: Tensor, words: Words | None) -> dict[str, Any]:
-    has = {"shared": find_shared(q.device), "hopper": has_hopper(q.device)}
+    shared, hopper = find_shared(q.device), has_hopper(q.device)
+    find = partial(tiles.find, kernel, q.shape[3], q.dtype, shared=shared, hopper=hopper)
     if words is None:
-        tile = tiles.find(kernel, q.shape[3], q.dtype, **has)
+        tile = find()
     else:
-        tile = tiles.find(kernel, q.shape[3], q.dtype, words.block, **has)
+        tile = find(block=words.block)
         # Tiles of keys longer than blocks would have keys of three.
         tile = {**tile, "BN": min(tile["BN"], words.block)}
     return {**tile} | ({} if "NBUF" in tile else {"PRECISION": precision_of(q.dtype)})
