@@ -17,6 +17,8 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from paceline.recipes.nsa.dependent_kernels import follow
+
 
 @triton.jit
 def turn(first, second, cosine, sine):
@@ -101,12 +103,13 @@ def nsa_decode_append_kernel(
     turned_ptr, into_few_keys_ptr, into_few_values_ptr, into_keys_ptr, into_values_ptr, into_near_keys_ptr, into_near_values_ptr,
     hidden_ptr, sums_ptr, query_stride, state_stride, slots, room,
     G: tl.constexpr, R: tl.constexpr, RP: tl.constexpr, D: tl.constexpr, L: tl.constexpr, STRIDE: tl.constexpr, W: tl.constexpr,
-    HIDDEN: tl.constexpr, CHUNK: tl.constexpr,
+    HIDDEN: tl.constexpr, CHUNK: tl.constexpr, DEPENDENT: tl.constexpr,
 ):  # fmt: skip
     """Of one row and group: program 0 turns and stores, the others add to one block's keys or values each."""
     COVERS: tl.constexpr = L // STRIDE
     x, role = tl.program_id(0), tl.program_id(1)
     b, g = x // G, x % G
+    follow(DEPENDENT)
     t = tl.load(position_ptr).to(tl.int32)
     of_state = b.to(tl.int64) * state_stride + g * D
     if role == 0:

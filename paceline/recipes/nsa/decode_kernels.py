@@ -9,11 +9,11 @@ fast_decode.py launches them; it alone imports this file, and only where Triton 
 3. join: what all parts of a branch found, the branches by their gates.
 
 How long the text is stands on the device: programs for what is not there yet end at once. All heads of a group are rows of one tile.
-Sums are in a fixed order: the same input gives the same bits.
+Sums are in a fixed order: the same input gives the same bits. Each begins while the one before it runs, where that can be (dependent_kernels.py).
 
 q_xRD and stores (x, keys, D), where x counts rows and groups: B · G; parts_xPRD, most_xPR and total_xPR (what a part found, its highest
-score in base 2, its sum; P: parts of the compressed branch, of the window and of the selected branch); highest_xRM (of each tile of
-compressed blocks), scores_axRJ (of selection blocks, against their tile's highest; a: see score_kernels.py).
+score in base 2, its sum; P: parts of the compressed branch, of the window and of the selected branch); scores_axRJ (of selection blocks, as
+logarithms in base 2: what the exponentials of the compressed blocks that begin in the a-th one before add to them).
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from paceline.recipes.nsa.dependent_kernels import follow
 from paceline.recipes.nsa.tile_kernels import load_tile, store_tile
 
 _INFINITE = tl.constexpr(0x7F800000)
@@ -72,34 +73,34 @@ def store_part(
 
 @triton.jit
 def store_scores(
-    scores_ptr, highest_ptr, p, highest, start, x, tiles, J,
+    scores_ptr, p, highest, start, x, J,
     R: tl.constexpr, RP: tl.constexpr, PER_BLOCK: tl.constexpr, PER_SELECTION: tl.constexpr, REACH: tl.constexpr, BN: tl.constexpr,
 ):  # fmt: skip
     """What a tile of compressed blocks adds to the selection blocks that they begin in, and to those after these."""
     row = tl.arange(0, RP)
-    tl.store(highest_ptr + x * R * tiles + row * tiles + start // BN, highest, mask=row < R)
     p = tl.reshape(p, [RP, BN // PER_SELECTION, PER_SELECTION])
     share = tl.arange(0, PER_SELECTION)
-    block = start // PER_SELECTION + tl.arange(0, BN // PER_SELECTION)
-    is_there = (row < R)[:, None] & (block < J)[None, :]
     for a in tl.static_range(REACH):
+        block = start // PER_SELECTION + tl.arange(0, BN // PER_SELECTION) + a
+        is_there = (row < R)[:, None] & (block < J)[None, :]
         strides = tl.minimum(share + PER_BLOCK, (a + 1) * PER_SELECTION) - tl.maximum(share, a * PER_SELECTION)
         score = tl.sum(p * tl.maximum(strides, 0).to(tl.float32)[None, None, :], 2)
         into = scores_ptr + (a * tl.num_programs(1) + x) * R * J
-        tl.store(into + (row[:, None] * J + block[None, :]), score, mask=is_there)
+        tl.store(into + (row[:, None] * J + block[None, :]), tl.log2(score) + highest[:, None], mask=is_there)
 
 
-@triton.jit(do_not_specialize=["slots", "per_part", "splits", "parts", "tiles", "J"])
+@triton.jit(do_not_specialize=["slots", "per_part", "splits", "parts", "J"])
 def nsa_decode_look_kernel(
-    q_ptr, few_keys_ptr, few_values_ptr, near_keys_ptr, near_values_ptr, position_ptr, parts_ptr, most_ptr, total_ptr, highest_ptr,
-    scores_ptr, slots, per_part, splits, parts, tiles, J, scale,
+    q_ptr, few_keys_ptr, few_values_ptr, near_keys_ptr, near_values_ptr, position_ptr, parts_ptr, most_ptr, total_ptr, scores_ptr,
+    slots, per_part, splits, parts, J, scale,
     R: tl.constexpr, RP: tl.constexpr, D: tl.constexpr, L: tl.constexpr, STRIDE: tl.constexpr, W: tl.constexpr,
-    PER_SELECTION: tl.constexpr, REACH: tl.constexpr, BN: tl.constexpr, PRECISION: tl.constexpr,
+    PER_SELECTION: tl.constexpr, REACH: tl.constexpr, BN: tl.constexpr, PRECISION: tl.constexpr, DEPENDENT: tl.constexpr,
 ):  # fmt: skip
     """One part of one row and group: some tiles of compressed blocks, or, after `splits` of those, a tile of the window."""
     part, x = tl.program_id(0), tl.program_id(1).to(tl.int64)
     length = tl.load(position_ptr).to(tl.int32) + 1
     row = tl.arange(0, RP)
+    follow(DEPENDENT)
     most = tl.full([RP], float("-inf"), tl.float32)
     total = tl.zeros([RP], tl.float32)
     out = tl.zeros([RP, D], tl.float32)
@@ -114,7 +115,7 @@ def nsa_decode_look_kernel(
                     q, k_ptr, v_ptr, start, end, most, total, out, scale, D, BN, PRECISION
                 )
                 store_scores(
-                    scores_ptr, highest_ptr, p, highest, start, x, tiles, J, R, RP, L // STRIDE, PER_SELECTION, REACH, BN
+                    scores_ptr, p, highest, start, x, J, R, RP, L // STRIDE, PER_SELECTION, REACH, BN
                 )  # fmt: skip
             store_part(parts_ptr, most_ptr, total_ptr, x * parts + part, out, most, total, R, RP, D)
     else:
@@ -130,39 +131,31 @@ def nsa_decode_look_kernel(
 
 @triton.jit
 def score_blocks(
-    most_ptr, total_ptr, highest_ptr, scores_ptr, x, seen, per_part, parts, tiles, J,
-    R: tl.constexpr, ROWS: tl.constexpr, SP: tl.constexpr, JP: tl.constexpr, REACH: tl.constexpr, PER_TILE: tl.constexpr,
-    BN: tl.constexpr,
+    most_ptr, total_ptr, scores_ptr, x, seen, per_part, parts, J,
+    R: tl.constexpr, HP: tl.constexpr, SP: tl.constexpr, JP: tl.constexpr, REACH: tl.constexpr, PER_TILE: tl.constexpr, BN: tl.constexpr,
 ):  # fmt: skip
-    """(JP): of each selection block, by the probabilities that the heads of the group give to compressed blocks; ROWS heads at a time."""
-    j, s = tl.arange(0, JP), tl.arange(0, SP)
-    num_parts, num_tiles = (seen + per_part - 1) // per_part, (seen + BN - 1) // BN
+    """(JP): of each selection block, by the probabilities that the heads of the group give to compressed blocks."""
+    row, s, j = tl.arange(0, HP), tl.arange(0, SP), tl.arange(0, JP)
     # Within one row and group 32 bits are enough.
-    most_ptr += x * parts * R
-    total_ptr += x * parts * R
-    highest_ptr += x * R * tiles
+    of_part = x * parts * R + (s[None, :] * R + row[:, None])
+    is_part = (row < R)[:, None] & (s < (seen + per_part - 1) // per_part)[None, :]
+    most = tl.load(most_ptr + of_part, mask=is_part, other=float("-inf"))
+    total = tl.load(total_ptr + of_part, mask=is_part, other=0.0)
+    highest = tl.max(most, 1)
+    total = tl.sum(total * tl.exp2(most - above(highest)[:, None]), 1)
+    # Where no block is seen nothing is added.
+    logsum = tl.where(total > 0, highest + tl.log2(tl.where(total > 0, total, 1.0)), float("inf"))
+    written = (seen + BN - 1) // BN * PER_TILE
     scores_ptr += x * R * J
     reach = tl.num_programs(1).to(tl.int64) * R * J
     score = tl.zeros([JP], tl.float32)
-    for first in range(0, R, ROWS):
-        row = first + tl.arange(0, ROWS)
-        is_row = (row < R)[:, None]
-        of_part = s[None, :] * R + row[:, None]
-        is_part = is_row & (s < num_parts)[None, :]
-        most = tl.load(most_ptr + of_part, mask=is_part, other=float("-inf"))
-        total = tl.load(total_ptr + of_part, mask=is_part, other=0.0)
-        highest = tl.max(most, 1)
-        total = tl.sum(total * tl.exp2(most - above(highest)[:, None]), 1)
-        # Nothing is added by heads that are none, and where no block is seen.
-        logsum = tl.where(total > 0, highest + tl.log2(tl.where(total > 0, total, 1.0)), float("inf"))
+    # One head after another, and not all as rows of a tile: what is summed up is laid out among the threads as it was read.
+    for r in tl.static_range(R):
+        of_head = tl.sum(tl.where(row == r, logsum, 0.0), 0)
         for a in tl.static_range(REACH):
-            block = j - a
-            tile = block // PER_TILE
-            is_there = is_row & ((block >= 0) & (tile < num_tiles) & (block < J))[None, :]
-            against = tl.load(highest_ptr + (row[:, None] * tiles + tile[None, :]), mask=is_there, other=float("-inf"))
-            of_block = row[:, None] * J + block[None, :]
-            share = tl.load(scores_ptr + a * reach + of_block, mask=is_there, other=0.0)
-            score += tl.sum(share * tl.exp2(against - logsum[:, None]), 0)
+            is_there = (j >= a) & (j < written + a) & (j < J)
+            share = tl.load(scores_ptr + a * reach + r * J + j, mask=is_there, other=float("-inf"))
+            score += tl.exp2(share - of_head)
     return score
 
 
@@ -170,7 +163,8 @@ def score_blocks(
 def choose_blocks(score, own, N: tl.constexpr, INITIAL: tl.constexpr, LOCAL: tl.constexpr, JP: tl.constexpr):
     """Which blocks are chosen, the place of each among them, and how many: those in force, then the highest; of equal ones the lower number.
 
-    Scores are not negative: their bits, read as whole numbers, have their order. The N-th highest is found two bits at a time.
+    Scores are not negative: their bits, read as whole numbers, have their order. A level that as many lie at or above as are wanted is found
+    bit by bit; half of the bits are enough for most.
     """
     j = tl.arange(0, JP)
     # What is not a number must not be negative as a whole one: places would stay empty. Nor does it come before those in force.
@@ -178,31 +172,29 @@ def choose_blocks(score, own, N: tl.constexpr, INITIAL: tl.constexpr, LOCAL: tl.
     bits = tl.where((j < INITIAL) | (j > own - LOCAL), _INFINITE, bits)
     bits = tl.where(j <= own, bits, -1)
     wanted = tl.minimum(own + 1, N)
-    level = wanted * 0
-    for i in range(16):
-        unit = 1 << (30 - 2 * i)
-        # Three counts in one sum; above 2^30 there is no second bit to try.
-        counts = (bits >= level + unit).to(tl.int64)
-        counts += (bits >= tl.where(i == 0, _INFINITE + 1, level + 2 * unit)).to(tl.int64) << 20
-        counts += (bits >= tl.where(i == 0, _INFINITE + 1, level + 3 * unit)).to(tl.int64) << 40
-        counts = tl.sum(counts, 0)
-        step = ((counts & 0xFFFFF) >= wanted).to(tl.int32)
-        step += (((counts >> 20) & 0xFFFFF) >= wanted).to(tl.int32)
-        step += ((counts >> 40) >= wanted).to(tl.int32)
-        level += step * unit
-    is_above, is_equal = bits > level, bits == level
-    rest = wanted - tl.sum(is_above.to(tl.int32), 0)
-    is_chosen = is_above | (is_equal & (tl.cumsum(is_equal.to(tl.int32), 0) <= rest))
+    level, is_found, bit = wanted * 0, wanted < 0, 30
+    while (bit >= 0) & ~is_found:
+        higher = level | (1 << bit)
+        count = tl.sum((bits >= higher).to(tl.int32), 0)
+        is_found = count == wanted
+        level = tl.where(count >= wanted, higher, level)
+        bit -= 1
+    is_chosen = bits >= level
+    if not is_found:
+        # Several are equal at the border.
+        is_above, is_equal = bits > level, bits == level
+        rest = wanted - tl.sum(is_above.to(tl.int32), 0)
+        is_chosen = is_above | (is_equal & (tl.cumsum(is_equal.to(tl.int32), 0) <= rest))
     return is_chosen, tl.cumsum(is_chosen.to(tl.int32), 0) - 1, wanted
 
 
-@triton.jit(do_not_specialize=["room", "per_part", "before", "parts", "tiles", "J"])
+@triton.jit(do_not_specialize=["room", "per_part", "before", "parts"])
 def nsa_decode_choose_kernel(
-    q_ptr, keys_ptr, values_ptr, position_ptr, parts_ptr, most_ptr, total_ptr, highest_ptr, scores_ptr, blocks_ptr,
-    room, per_part, before, parts, tiles, J, scale,
+    q_ptr, keys_ptr, values_ptr, position_ptr, parts_ptr, most_ptr, total_ptr, scores_ptr, blocks_ptr,
+    room, per_part, before, parts, J, scale,
     R: tl.constexpr, RP: tl.constexpr, D: tl.constexpr, L: tl.constexpr, STRIDE: tl.constexpr, SELECTION: tl.constexpr,
     N: tl.constexpr, INITIAL: tl.constexpr, LOCAL: tl.constexpr, REACH: tl.constexpr, BN: tl.constexpr,
-    ROWS: tl.constexpr, SP: tl.constexpr, JP: tl.constexpr, TILE: tl.constexpr, PRECISION: tl.constexpr,
+    HP: tl.constexpr, SP: tl.constexpr, JP: tl.constexpr, TILE: tl.constexpr, PRECISION: tl.constexpr, DEPENDENT: tl.constexpr,
 ):  # fmt: skip
     """Chooses, then every so manyth tile of the chosen blocks; the part stands behind the `before` parts of the other branches."""
     PER_SELECTION: tl.constexpr = SELECTION // STRIDE
@@ -210,17 +202,18 @@ def nsa_decode_choose_kernel(
     part, x = tl.program_id(0), tl.program_id(1).to(tl.int64)
     length = tl.load(position_ptr).to(tl.int32) + 1
     own = (length - 1) // SELECTION
+    row = tl.arange(0, RP)
+    q = load_tile(q_ptr + x * R * D, row, D, row < R, D)
+    follow(DEPENDENT)
     if part < tl.minimum(own + 1, N) * TILES:
         score = score_blocks(
-            most_ptr, total_ptr, highest_ptr, scores_ptr, x, count_slots(length, L, STRIDE), per_part, parts, tiles, J,
-            R, ROWS, SP, JP, REACH, BN // PER_SELECTION, BN,
+            most_ptr, total_ptr, scores_ptr, x, count_slots(length, L, STRIDE), per_part, parts, J,
+            R, HP, SP, JP, REACH, BN // PER_SELECTION, BN,
         )  # fmt: skip
         is_chosen, place, wanted = choose_blocks(score, own, N, INITIAL, LOCAL, JP)
         j = tl.arange(0, JP)
         if part == 0:
             tl.store(blocks_ptr + x * N + place, j, mask=is_chosen)
-        row = tl.arange(0, RP)
-        q = load_tile(q_ptr + x * R * D, row, D, row < R, D)
         k_ptr, v_ptr = keys_ptr + x * room * D, values_ptr + x * room * D
         most = tl.full([RP], float("-inf"), tl.float32)
         total = tl.zeros([RP], tl.float32)
@@ -253,7 +246,7 @@ def join_parts(
 def nsa_decode_join_kernel(
     parts_ptr, most_ptr, total_ptr, gates_ptr, position_ptr, mixed_ptr, per_part, splits, chosen, parts,
     R: tl.constexpr, D: tl.constexpr, L: tl.constexpr, STRIDE: tl.constexpr, SELECTION: tl.constexpr, N: tl.constexpr, W: tl.constexpr,
-    BN: tl.constexpr, TILE: tl.constexpr, SP: tl.constexpr, WP: tl.constexpr, CP: tl.constexpr,
+    BN: tl.constexpr, TILE: tl.constexpr, SP: tl.constexpr, WP: tl.constexpr, CP: tl.constexpr, DEPENDENT: tl.constexpr,
 ):  # fmt: skip
     """One head of one row. `splits` parts of the compressed branch, one for each BN tokens of the window, `chosen` of the selected branch."""
     head = tl.program_id(0).to(tl.int64)
@@ -261,13 +254,15 @@ def nsa_decode_join_kernel(
     length = tl.load(position_ptr).to(tl.int32) + 1
     gates_ptr += head * 3
     num_parts = (count_slots(length, L, STRIDE) + per_part - 1) // per_part
+    # What the kernel before the last one left: it has ended, for the last one has begun.
     mixed = join_parts(parts_ptr, most_ptr, total_ptr, x * parts, num_parts, r, R, D, SP)
     mixed *= tl.load(gates_ptr).to(tl.float32)
-    before = splits + (W + BN - 1) // BN
-    num_parts = tl.minimum(tl.minimum((length - 1) // SELECTION + 1, N) * (SELECTION // TILE), chosen)
-    found = join_parts(parts_ptr, most_ptr, total_ptr, x * parts + before, num_parts, r, R, D, CP)
-    mixed += found * tl.load(gates_ptr + 1).to(tl.float32)
     num_parts = (tl.minimum(length, W) + BN - 1) // BN
     found = join_parts(parts_ptr, most_ptr, total_ptr, x * parts + splits, num_parts, r, R, D, WP)
     mixed += found * tl.load(gates_ptr + 2).to(tl.float32)
+    of_selected = tl.load(gates_ptr + 1).to(tl.float32)
+    follow(DEPENDENT)
+    before = splits + (W + BN - 1) // BN
+    num_parts = tl.minimum(tl.minimum((length - 1) // SELECTION + 1, N) * (SELECTION // TILE), chosen)
+    mixed += join_parts(parts_ptr, most_ptr, total_ptr, x * parts + before, num_parts, r, R, D, CP) * of_selected
     tl.store(mixed_ptr + head * D + tl.arange(0, D), mixed.to(mixed_ptr.dtype.element_ty))

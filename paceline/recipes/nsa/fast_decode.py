@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cache
 
 import torch
 from torch import Tensor
@@ -30,8 +31,8 @@ _BUSY = 528
 """programs that keep a GPU busy: four for each of 132 multiprocessors"""
 _MOST_SPLITS = 128
 """parts of the compressed branch that one program joins"""
-_SCORES, _FEWER_SCORES = 8192, 4096
-"""that a program reads at once to choose by; fewer where it needs its registers for wide numbers or many blocks"""
+_FEW_BLOCKS = 2048
+"""that eight warps have registers for, to choose from"""
 _WEIGHTS = 8192
 """of φ that a program reads at once"""
 
@@ -83,7 +84,6 @@ class Room:
     parts: Tensor
     most: Tensor
     total: Tensor
-    highest: Tensor
     scores: Tensor
     blocks: Tensor
     """(B, G, n): those that were chosen, rising"""
@@ -125,7 +125,6 @@ def build_room(stores: Stores, heads: int, pattern: Pattern) -> Room:
         parts=make(count, num_parts, of_group, width),
         most=make(count, num_parts, of_group),
         total=make(count, num_parts, of_group),
-        highest=make(count, of_group, tiles),
         scores=make(pattern.reach, count, of_group, num_selection),
         blocks=torch.full((rows, groups, pattern.selected), -1, dtype=torch.int32, device=device),
         mixed=make(rows, heads, width, kind=dtype),
@@ -160,7 +159,7 @@ def append_token(
         stores.window_keys, stores.window_values, stores.hidden, stores.sums,
         query_BHD.stride(0), stride, slots, stores.selected_keys.shape[2],
         G=groups, R=heads // groups, RP=_padded(heads // groups), D=width, L=pattern.block, STRIDE=pattern.stride, W=pattern.window,
-        HIDDEN=hidden, CHUNK=chunk, num_warps=8,
+        HIDDEN=hidden, CHUNK=chunk, num_warps=8, **_launch(query_BHD.device),
     )  # fmt: skip
 
 
@@ -175,27 +174,27 @@ def attend_token(stores: Stores, room: Room, gates_BH3: Tensor, moment: Moment, 
     rows, groups, slots, width = stores.compressed_keys.shape
     heads, count = room.turned.shape[1], rows * groups
     capacity = stores.selected_keys.shape[2]
-    num_selection, tiles, num_parts = room.scores.shape[3], room.highest.shape[2], room.parts.shape[1]
+    num_selection, num_parts = room.scores.shape[3], room.parts.shape[1]
     dtype, of_group = room.turned.dtype, heads // groups
     scale, precision = LOG2_E / math.sqrt(width), precision_of(dtype)
+    per_selection = pattern.selection_block // pattern.stride
     splits_padded, blocks_padded = _padded(room.splits), max(32, _padded(num_selection))
     selected_tile = _selected_tile(pattern, dtype)
-    at_once = _FEWER_SCORES if dtype == torch.float32 or blocks_padded > 2048 else _SCORES
-    rows_at_once = min(_padded(of_group), max(1, at_once // blocks_padded))
     sizes = {"R": of_group, "D": width, "L": pattern.block, "STRIDE": pattern.stride, "BN": room.tile}
+    sizes |= _launch(room.turned.device)
     found = room.parts, room.most, room.total
     nsa_decode_look_kernel[(room.splits + room.near, count)](
         room.turned, stores.compressed_keys, stores.compressed_values, stores.window_keys, stores.window_values, moment.position_1,
-        *found, room.highest, room.scores, slots, room.per_part, room.splits, num_parts, tiles, num_selection, scale,
-        RP=_ROWS, W=pattern.window, PER_SELECTION=pattern.selection_block // pattern.stride, REACH=pattern.reach,
+        *found, room.scores, slots, room.per_part, room.splits, num_parts, num_selection, scale,
+        RP=_ROWS, W=pattern.window, PER_SELECTION=per_selection, REACH=pattern.reach,
         PRECISION=precision, num_warps=4, num_stages=2, **sizes,
     )  # fmt: skip
     nsa_decode_choose_kernel[(room.chosen, count)](
-        room.turned, stores.selected_keys, stores.selected_values, moment.position_1, *found, room.highest, room.scores, room.blocks,
-        capacity, room.per_part, room.splits + room.near, num_parts, tiles, num_selection, scale,
+        room.turned, stores.selected_keys, stores.selected_values, moment.position_1, *found, room.scores, room.blocks,
+        capacity, room.per_part, room.splits + room.near, num_parts, num_selection, scale,
         RP=_ROWS, SELECTION=pattern.selection_block, N=pattern.selected, INITIAL=pattern.initial, LOCAL=pattern.local,
-        REACH=pattern.reach, ROWS=rows_at_once, SP=splits_padded, JP=blocks_padded, TILE=selected_tile, PRECISION=precision,
-        num_warps=8 if rows_at_once >= of_group else 16, num_stages=2, **sizes,
+        REACH=pattern.reach, HP=_padded(of_group), SP=splits_padded, JP=blocks_padded, TILE=selected_tile, PRECISION=precision,
+        num_warps=8 if blocks_padded <= _FEW_BLOCKS else 16, num_stages=2, **sizes,
     )  # fmt: skip
     nsa_decode_join_kernel[(rows * heads,)](
         *found, gates_BH3, moment.position_1, room.mixed, room.per_part, room.splits, room.chosen, num_parts,
@@ -203,6 +202,13 @@ def attend_token(stores: Stores, room: Room, gates_BH3: Tensor, moment: Moment, 
         SP=splits_padded, WP=_padded(room.near), CP=_padded(room.chosen), num_warps=4, **sizes,
     )  # fmt: skip
     return room.mixed
+
+
+@cache
+def _launch(device: torch.device) -> dict[str, bool]:
+    """Whether a kernel may begin while the one before it runs (dependent_kernels.py)."""
+    can_depend = device.type == "cuda" and torch.cuda.get_device_capability(device)[0] >= 9
+    return {"DEPENDENT": True, "launch_pdl": True} if can_depend else {"DEPENDENT": False}
 
 
 def _tile(dtype: torch.dtype) -> int:
