@@ -9,12 +9,11 @@ import subprocess
 import sys
 from pathlib import Path
 
-import psutil
 import pytest
 
 from paceline.telemetry.checkpoints import find_checkpoint
 from paceline.telemetry.reader import Run, read_run
-from tests.integration.conftest import wait_for_step
+from tests.integration.conftest import find_ranks, wait_for_step
 
 pytestmark = [pytest.mark.gpu, pytest.mark.timeout(400)]
 
@@ -52,7 +51,8 @@ def test_compiled_replayed_killed_and_resumed_with_the_same_bits(tmp_path: Path)
     """A graph of a compiled model is recorded anew at every start, and by then the user's cache may hold other tiles."""
     argv = [sys.executable, "-m", "paceline", "train", "nsa-125m", "data.source=synthetic", "data.path=null"]
     argv += ["data.length=4096", "data.samples=64", "model.layers=2", "model.sparse=always", "train.global_batch=2"]
-    argv += ["run.deterministic=true", "train.max_steps=60", "train.schedule.warmup_steps=5", "evaluate.every_steps=60"]
+    argv += ["run.deterministic=true", "train.max_steps=200", "train.schedule.warmup_steps=5"]
+    argv += ["evaluate.every_steps=200"]
     argv += ["checkpoint.every_steps=10", "telemetry.log_every=1", "--out"]
 
     def train(root: Path) -> Run:
@@ -64,8 +64,7 @@ def test_compiled_replayed_killed_and_resumed_with_the_same_bits(tmp_path: Path)
     reference = train(whole)
     with subprocess.Popen([*argv, str(killed)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
         wait_for_step(killed, 25, timeout_s=150)
-        workers = [p for p in psutil.Process(process.pid).children(recursive=True) if "paceline.worker" in p.cmdline()]
-        workers[-1].kill()
+        find_ranks(process.pid)[0].kill()
         assert process.wait(timeout=120) == 4
     run = train(killed)
     graphs = [event["effective"] for event in run.events_of("choice") if event["about"] == "train.graph"]

@@ -6,12 +6,11 @@ import subprocess
 import sys
 from pathlib import Path
 
-import psutil
 import pytest
 
 from paceline.telemetry.checkpoints import check_files, find_checkpoint
 from paceline.telemetry.reader import Run, read_run
-from tests.integration.conftest import tiny, wait_for_step
+from tests.integration.conftest import find_ranks, tiny, wait_for_step
 
 pytestmark = [pytest.mark.gpu, pytest.mark.timeout(300)]
 
@@ -47,8 +46,7 @@ def kill_a_rank(root: Path, step: int, nproc: int, *overrides: str) -> None:
         command(root, nproc, *overrides), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     ) as process:
         wait_for_step(root, step, timeout_s=120)
-        workers = [p for p in psutil.Process(process.pid).children(recursive=True) if "paceline.worker" in p.cmdline()]
-        next(p for p in workers if p.environ().get("RANK") == str(nproc - 1)).kill()
+        find_ranks(process.pid)[nproc - 1].kill()
         assert process.wait(timeout=120) == 4
 
 

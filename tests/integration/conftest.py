@@ -233,6 +233,17 @@ def run_ranks(start_ranks: Callable[..., Started]) -> Callable[..., Run]:
     return run
 
 
+def find_ranks(pid: int) -> dict[int, psutil.Process]:
+    """The rank processes below a command's, in the order of their ranks. Others come and go meanwhile, such as those of compilers."""
+    found = {}
+    for process in psutil.Process(pid).children(recursive=True):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            argv = process.cmdline()
+            if "paceline.worker" in argv and "torch.distributed.run" not in argv:
+                found[int(process.environ()["RANK"])] = process
+    return dict(sorted(found.items()))
+
+
 @dataclass
 class Command:
     """A `paceline` command as a person would start it, in a session of its own."""
@@ -249,13 +260,9 @@ class Command:
 
     def workers(self, count: int) -> list[psutil.Process]:
         """The rank processes, in the order of their ranks."""
-        found = [
-            p
-            for p in self.descendants()
-            if "paceline.worker" in p.cmdline() and "torch.distributed.run" not in p.cmdline()
-        ]
-        assert len(found) == count, found
-        return sorted(found, key=lambda process: int(process.environ()["RANK"]))
+        found = find_ranks(self.process.pid)
+        assert [*found] == [*range(count)], found
+        return [*found.values()]
 
     def agent(self) -> psutil.Process:
         return next(p for p in self.descendants() if "paceline.launch.warm" in p.cmdline())

@@ -61,15 +61,9 @@ def _keep(before: Any, word: str, case: Case, place: Place) -> dict[str, Any]:
     # Another number of ranks may mean other micro-batches, and no other tiles.
     if {**before["case"], "rows": case.rows} != case.record():
         raise ValueError("they were for another shape or precision")
-    tiles = check_tiles(before["tiles"], case)
-    return {
-        "word": word,
-        "gpu": place.gpu,
-        "case": before["case"],
-        "tiles": tiles,
-        "source": str(before["source"]),
-        "reason": "those that this run began with",
-    }
+    # In the order of that time, and with its reason: checkpoints of a run that was interrupted are those of one that was not, to the byte.
+    kept = {name: before[name] for name in ("word", "gpu", "case", "tiles", "source", "reason")}
+    return kept | {"tiles": check_tiles(before["tiles"], case)}
 
 
 def _choose(word: str, case: Case, place: Place, device: torch.device, limit_s: float) -> Found:
@@ -116,6 +110,6 @@ def tell_tiles(word: str, settled: Mapping[str, Any]) -> list[Choice]:
         told.append("selected by the kernels for Hopper, which have none")
     listed = ", ".join(told)
     return [
-        Choice("model.tiles", word, settled["source"], settled["reason"]),
+        Choice("model.tiles", word, settled["source"], f"this run keeps them: {settled['reason']}"),
         Choice("attention.tiles", word, listed, f"for {settled['gpu']}"),
     ]
