@@ -234,13 +234,14 @@ def run_ranks(start_ranks: Callable[..., Started]) -> Callable[..., Run]:
 
 
 def find_ranks(pid: int) -> dict[int, psutil.Process]:
-    """The rank processes below a command's, in the order of their ranks. Others come and go meanwhile, such as those of compilers."""
-    found = {}
+    """The rank processes below a command's, in the order of their ranks. What a rank forks, such as loaders, comes after it; compilers' processes
+    come and go meanwhile."""
+    found: dict[int, psutil.Process] = {}
     for process in psutil.Process(pid).children(recursive=True):
         with contextlib.suppress(psutil.NoSuchProcess):
             argv = process.cmdline()
             if "paceline.worker" in argv and "torch.distributed.run" not in argv:
-                found[int(process.environ()["RANK"])] = process
+                found.setdefault(int(process.environ()["RANK"]), process)
     return dict(sorted(found.items()))
 
 

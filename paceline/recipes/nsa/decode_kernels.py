@@ -136,7 +136,6 @@ def score_blocks(
 ):  # fmt: skip
     """(JP): of each selection block, by the probabilities that the heads of the group give to compressed blocks."""
     row, s, j = tl.arange(0, HP), tl.arange(0, SP), tl.arange(0, JP)
-    # Within one row and group 32 bits are enough.
     of_part = x * parts * R + (s[None, :] * R + row[:, None])
     is_part = (row < R)[:, None] & (s < (seen + per_part - 1) // per_part)[None, :]
     most = tl.load(most_ptr + of_part, mask=is_part, other=float("-inf"))
@@ -188,6 +187,7 @@ def choose_blocks(score, own, N: tl.constexpr, INITIAL: tl.constexpr, LOCAL: tl.
     return is_chosen, tl.cumsum(is_chosen.to(tl.int32), 0) - 1, wanted
 
 
+# J not among them: where it is a multiple of 16, four scores are read at once. It changes with the capacity only.
 @triton.jit(do_not_specialize=["room", "per_part", "before", "parts"])
 def nsa_decode_choose_kernel(
     q_ptr, keys_ptr, values_ptr, position_ptr, parts_ptr, most_ptr, total_ptr, scores_ptr, blocks_ptr,

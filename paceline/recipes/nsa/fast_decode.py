@@ -159,12 +159,15 @@ def append_token(
         stores.window_keys, stores.window_values, stores.hidden, stores.sums,
         query_BHD.stride(0), stride, slots, stores.selected_keys.shape[2],
         G=groups, R=heads // groups, RP=_padded(heads // groups), D=width, L=pattern.block, STRIDE=pattern.stride, W=pattern.window,
-        HIDDEN=hidden, CHUNK=chunk, num_warps=8, **_launch(query_BHD.device),
+        HIDDEN=hidden, CHUNK=chunk, num_warps=8, **_plan_launch(query_BHD.device),
     )  # fmt: skip
 
 
 def attend_token(stores: Stores, room: Room, gates_BH3: Tensor, moment: Moment, pattern: Pattern) -> Tensor:
-    """(B, H, D): what the newest token reads, its branches by their gates; in memory that the next token overwrites."""
+    """(B, H, D): what the newest token reads, its branches by their gates; in memory that the next token overwrites.
+
+    The position must have been written before `append_token` of this token was launched, or long ago: it is read while that one may still run.
+    """
     from paceline.recipes.nsa.decode_kernels import (
         nsa_decode_choose_kernel,
         nsa_decode_join_kernel,
@@ -181,7 +184,7 @@ def attend_token(stores: Stores, room: Room, gates_BH3: Tensor, moment: Moment, 
     splits_padded, blocks_padded = _padded(room.splits), max(32, _padded(num_selection))
     selected_tile = _selected_tile(pattern, dtype)
     sizes = {"R": of_group, "D": width, "L": pattern.block, "STRIDE": pattern.stride, "BN": room.tile}
-    sizes |= _launch(room.turned.device)
+    sizes |= _plan_launch(room.turned.device)
     found = room.parts, room.most, room.total
     nsa_decode_look_kernel[(room.splits + room.near, count)](
         room.turned, stores.compressed_keys, stores.compressed_values, stores.window_keys, stores.window_values, moment.position_1,
@@ -205,7 +208,7 @@ def attend_token(stores: Stores, room: Room, gates_BH3: Tensor, moment: Moment, 
 
 
 @cache
-def _launch(device: torch.device) -> dict[str, bool]:
+def _plan_launch(device: torch.device) -> dict[str, bool]:
     """Whether a kernel may begin while the one before it runs (dependent_kernels.py)."""
     can_depend = device.type == "cuda" and torch.cuda.get_device_capability(device)[0] >= 9
     return {"DEPENDENT": True, "launch_pdl": True} if can_depend else {"DEPENDENT": False}

@@ -110,6 +110,6 @@ def tell_tiles(word: str, settled: Mapping[str, Any]) -> list[Choice]:
         told.append("selected by the kernels for Hopper, which have none")
     listed = ", ".join(told)
     return [
-        Choice("model.tiles", word, settled["source"], f"this run keeps them: {settled['reason']}"),
+        Choice("model.tiles", word, settled["source"], f"settled for this run: {settled['reason']}"),
         Choice("attention.tiles", word, listed, f"for {settled['gpu']}"),
     ]

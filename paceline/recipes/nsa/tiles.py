@@ -219,7 +219,8 @@ class Tiles:
         hopper: bool = False,
     ) -> Tile:
         """What it is launched with, for heads of that width and queries of that type, on a GPU that has all that."""
-        if dtype == self.dtype and kernel in self.chosen:
+        # What rank 0 settled on is all ranks', and its GPU need not be theirs.
+        if dtype == self.dtype and kernel in self.chosen and (hopper or "NBUF" not in self.chosen[kernel]):
             return self.chosen[kernel]
         return built_in(kernel, width, dtype, block, shared, hopper)
 

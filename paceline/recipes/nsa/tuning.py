@@ -14,6 +14,7 @@ import math
 import statistics
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 
 import torch
@@ -54,7 +55,8 @@ def tune(case: Case, device: torch.device, limit_s: float | None = None, repeats
 
 
 class Timer:
-    """Times a tile that computes what the built-in one of its kernel does. That one must be asked for first, one kernel after another."""
+    """Times a tile that computes what the built-in one of its kernel does, or where that is a kernel for Hopper, the one of any GPU. The built-in
+    one must be asked for first, one kernel after another."""
 
     def __init__(self, inputs: Inputs, repeats: int, outcomes: Sequence[Outcome] = ()) -> None:
         self.refused: list[str] = []
@@ -62,6 +64,8 @@ class Timer:
         self._inputs, self._repeats, self._outcomes = inputs, repeats, outcomes
         self._kernel = ""
         self._expected: Sequence[Tensor] | None = None
+        self._measure = ""
+        """what gave that"""
 
     def was_tried(self, kernel: str, tile: Tile) -> bool:
         return any(job == (kernel, tile) for job, _ in self._outcomes)
@@ -71,7 +75,10 @@ class Timer:
         is_first = kernel != self._kernel
         if is_first:
             self._kernel, self._expected = kernel, None
-        reason = next((reason for job, reason in self._outcomes if job == (kernel, tile)), "")
+            if "NBUF" in tile:
+                # Compilers know its language least.
+                self._try(kernel, replace(self._inputs.case, hopper=False).candidates(kernel)[0])
+        reason = self._find_reason(kernel, tile)
         if not reason and not is_first and self._expected is None:
             reason = "there is nothing to compare it with: the built-in one does not run here"
         if reason:
@@ -83,13 +90,26 @@ class Timer:
                 raise
             # Of its size it fits: where it cannot be compiled, somebody wants to know.
             return self._refuse(kernel, tile, f"it cannot be compiled: {error}") if "NBUF" in tile else None
-        if is_first:
-            self._expected = results[0]
-        assert self._expected is not None
+        if self._expected is None:
+            self._expected, self._measure = results[0], describe(tile)
         off = max(measure_difference(each, self._expected) for each in results)
         if off > _LIMIT:
-            return self._refuse(kernel, tile, f"it does not compute what the built-in one does: off by {off:.1g}")
+            return self._refuse(kernel, tile, f"it does not compute what {self._measure} does: off by {off:.1g}")
         return ms
+
+    def _try(self, kernel: str, tile: Tile) -> None:
+        """It is what others are compared with, if it runs."""
+        if self._find_reason(kernel, tile):
+            return
+        try:
+            self._expected, self._measure = prepare_pass(self._inputs, kernel, tile)(), describe(tile)
+        except Exception as error:
+            if not is_unfit(error):
+                raise
+
+    def _find_reason(self, kernel: str, tile: Tile) -> str:
+        """Why it must not be run; empty where nothing speaks against it."""
+        return next((reason for job, reason in self._outcomes if job == (kernel, tile)), "")
 
     def _run(self, kernel: str, tile: Tile) -> tuple[float, list[Sequence[Tensor]]]:
         """ms, and the results of the first call and the last."""

@@ -93,11 +93,12 @@ def test_the_highest_scores_and_of_equal_ones_the_first(kind: str) -> None:
     assert torch.equal(blocks, choose_blocks(scores, positions, pattern))
 
 
-def test_token_by_token(monkeypatch: pytest.MonkeyPatch) -> None:
-    # So that it doubles on the way.
-    monkeypatch.setattr(fast_cache, "_LEAST", 32)
+@pytest.mark.parametrize(("groups", "heads", "prompt", "length"), [(1, 3, 60, 100), (2, 1, 1, 12)])
+def test_token_by_token(groups: int, heads: int, prompt: int, length: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Stores double on the way; from the sixth block on some are not chosen."""
+    monkeypatch.setattr(fast_cache, "_LEAST", 8)
     torch.manual_seed(0)
-    rows, groups, heads, prompt, length = 2, 1, 3, 20, 44
+    rows = 2
     keys, values = (Compression(SMALL.block, WIDTH, 24) for _ in range(2))
     states = States(*torch.randn(6, rows, length, groups, WIDTH))
     query = torch.randn(rows, length, groups * heads, WIDTH)
@@ -108,6 +109,9 @@ def test_token_by_token(monkeypatch: pytest.MonkeyPatch) -> None:
 
     rotation = build_rotation(torch.arange(prompt).expand(rows, -1), WIDTH, torch.float32)
     plain, fast = SparseCache(SMALL), FastCache(SMALL)
+    chosen: list[Tensor] = []
+    select = plain._select
+    monkeypatch.setattr(plain, "_select", lambda *given: chosen.append(select(*given)) or chosen[-1])
     with torch.no_grad():
         for cache in (plain, fast):
             cache.append(turn_keys(States(*at(0, prompt, *states)), rotation), keys, values)
@@ -119,4 +123,6 @@ def test_token_by_token(monkeypatch: pytest.MonkeyPatch) -> None:
             found = fast.step(*token)
             fast.advance()
             assert relative_error(found, expected) < LIMIT, t
+            assert fast.blocks_BGn is not None
+            assert torch.equal(fast.blocks_BGn.long(), chosen[-1][:, 0])
     assert fast.length == plain.length == length

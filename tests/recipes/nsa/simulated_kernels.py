@@ -84,6 +84,7 @@ def test_gradients_of_keys(
     """Against the formulas, with scores whole in memory; in one piece, and in several that are summed up. In fp16: what Triton's interpreter multiplies in bf16 is wrong."""
     monkeypatch.setattr(range_attention, "_ENOUGH_PROGRAMS", 2**30 if spans else 0)
     monkeypatch.setattr(range_attention, "_MANY_PROGRAMS", 24)
+    monkeypatch.setattr(range_attention, "has_hopper", lambda device: True)
     drawn = draw_range(branch, rows, heads, groups, width, torch.float16)
     tile = built_in("window_key_gradient", width, torch.float16, hopper=True)
 

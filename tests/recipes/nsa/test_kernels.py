@@ -11,7 +11,13 @@ from pathlib import Path
 import pytest
 import torch
 
-TESTS = ["interpreted_kernels.py", "interpreted_operators.py", "interpreted_work.py", "simulated_kernels.py"]
+TESTS = [
+    "interpreted_choice.py",
+    "interpreted_kernels.py",
+    "interpreted_operators.py",
+    "interpreted_work.py",
+    "simulated_kernels.py",
+]
 
 
 @pytest.mark.parametrize("tests", TESTS)

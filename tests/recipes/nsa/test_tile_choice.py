@@ -143,7 +143,7 @@ def test_what_kernels_are_given_and_what_is_told() -> None:
     assert read_tiles({}) is BUILT_IN
     where, what = tell_tiles("auto", settled)
     assert (where.about, where.effective) == ("model.tiles", "tuned")
-    assert where.reason == f"this run keeps them: {settled['reason']}"
+    assert where.reason == f"settled for this run: {settled['reason']}"
     assert what.about == "attention.tiles"
     assert "selected_gradient " + describe(TILES[1]["selected_gradient"]) in what.effective
     assert what.effective.count(",") == len(CASE.kernels) - 1

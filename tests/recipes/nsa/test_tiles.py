@@ -161,6 +161,13 @@ def test_a_chosen_tile_is_for_its_kernel_and_its_type_of_numbers() -> None:
         assert tiles.find(kernel, 64, dtype) == BUILT_IN.find(kernel, 64, dtype) != tile
 
 
+def test_a_rank_whose_gpu_is_no_hopper_has_its_own_tile_where_rank_0_chose_one_for_hopper() -> None:
+    kernel = "window_key_gradient"
+    tiles = Tiles({kernel: built_in(kernel, 64, torch.bfloat16, hopper=True)}, torch.bfloat16)
+    assert "NBUF" in tiles.find(kernel, 64, torch.bfloat16, hopper=True)
+    assert tiles.find(kernel, 64, torch.bfloat16) == built_in(kernel, 64, torch.bfloat16)
+
+
 def test_tiles_travel_as_a_code_that_tells_versions_apart() -> None:
     tile = {"BM": 128, "BN": 32, "num_warps": 8, "num_stages": 2}
     tiles = Tiles({"window_forward": tile}, torch.bfloat16)

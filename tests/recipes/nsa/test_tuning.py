@@ -11,6 +11,7 @@ from types import ModuleType
 
 import pytest
 import torch
+import torch._dynamo  # which the first gradient imports, and which would find no Triton in what stands for it here
 from torch import Tensor
 
 from paceline.recipes.nsa import tile_trials, tuning
@@ -98,8 +99,23 @@ def test_a_tile_that_computes_something_else_is_refused(
     wrong = [C, E] if kernel == "select" else [C, D, E, F]
     assert [timer(kernel, tile) for tile in (A, B, *wrong)] == [1.0, 1.0, *[None] * len(wrong)]
     assert [told.partition(": off")[0] for told in timer.refused] == [
-        f"{kernel} {describe(tile)}: it does not compute what the built-in one does" for tile in wrong
+        f"{kernel} {describe(tile)}: it does not compute what 16 does" for tile in wrong
     ]
+
+
+def test_a_kernel_for_hopper_is_compared_with_that_of_any_gpu(inputs: Inputs, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Though it is the built-in one: where a compiler got it wrong, the others are right."""
+    kernel, case = "window_key_gradient", replace(CASE, hopper=True)
+    copied, other = case.candidates(kernel)[:2]
+    usual = CASE.candidates(kernel)[0]
+    assert "NBUF" in copied
+    spoil(monkeypatch, lambda tile, number, found: 2 * found if tile == copied else found)
+    timer = Timer(replace(inputs, case=case), repeats=1)
+    assert [timer(kernel, tile) for tile in (copied, other)] == [None, 1.0]
+    (refused,) = timer.refused
+    assert refused.startswith(f"{kernel} {describe(copied)}: it does not compute what {describe(usual)} does: off by")
+    timer = Timer(replace(inputs, case=case), repeats=1, outcomes=[((kernel, usual), "it hung")])
+    assert timer(kernel, copied) == 1.0, "there is nothing else to hold it to"
 
 
 def test_a_difference_is_weighed_by_what_it_is_a_difference_of() -> None:
