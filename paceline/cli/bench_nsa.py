@@ -44,6 +44,7 @@ def command(
             "--length",
             metavar="N",
             min=1,
+            max=2**31 - 1,
             help="Tokens of the row; again for more (2048 to 131072; on a CPU 256 to 2048).",
         ),
     ] = None,

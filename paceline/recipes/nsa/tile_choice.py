@@ -63,7 +63,8 @@ def _keep(before: Any, word: str, case: Case, place: Place) -> dict[str, Any]:
         raise ValueError("they were for another shape or precision")
     # In the order of that time, and with its reason: checkpoints of a run that was interrupted are those of one that was not, to the byte.
     kept = {name: before[name] for name in ("word", "gpu", "case", "tiles", "source", "reason")}
-    return kept | {"tiles": check_tiles(before["tiles"], case)}
+    told = {name: str(before[name]) for name in ("source", "reason")}
+    return kept | told | {"tiles": check_tiles(before["tiles"], case)}
 
 
 def _choose(word: str, case: Case, place: Place, device: torch.device, limit_s: float) -> Found:

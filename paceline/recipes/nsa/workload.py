@@ -54,7 +54,9 @@ class NsaWorkload(Workload):
     def build_model(self, setting: Setting) -> LanguageModel:
         """Sparse by what can compute it on this device: a training has asked for its path before (`choices`)."""
         path = find_path(self._config.model.sparse_path, setting.device.type, self._config.model)
-        return self._build(setting, build_stages(path.name, read_tiles(setting.settled.get("tiles", {}))))
+        # What was settled on a GPU is carried along, and looked at where there is one.
+        settled = setting.settled.get("tiles", {}) if path.name == "fast" else {}
+        return self._build(setting, build_stages(path.name, read_tiles(settled)))
 
     def _build(self, setting: Setting, stages: Stages | None) -> LanguageModel:
         config, model = self._config, self._config.model

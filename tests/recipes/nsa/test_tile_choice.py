@@ -154,6 +154,7 @@ def test_the_recipe_settles_them_where_kernels_compute_it(monkeypatch: pytest.Mo
     assert isinstance(recipe, Settles)
     cpu = Setting(torch.device("cpu"), "own")
     assert recipe.settle(cpu, {"tiles": {"of": "a GPU"}}) == {"tiles": {"of": "a GPU"}}, "kept for when there is one"
+    recipe.build_model(replace(cpu, settled={"tiles": {"of": "a GPU"}}))
     said = {choice.about: choice for choice in recipe.choices(cpu)}
     assert said["model.tiles"].effective == "none"
     assert "attention.tiles" not in said
