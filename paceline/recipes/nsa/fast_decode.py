@@ -180,7 +180,6 @@ def attend_token(stores: Stores, room: Room, gates_BH3: Tensor, moment: Moment, 
     num_selection, num_parts = room.scores.shape[3], room.parts.shape[1]
     dtype, of_group = room.turned.dtype, heads // groups
     scale, precision = LOG2_E / math.sqrt(width), precision_of(dtype)
-    per_selection = pattern.selection_block // pattern.stride
     splits_padded, blocks_padded = _padded(room.splits), max(32, _padded(num_selection))
     selected_tile = _selected_tile(pattern, dtype)
     sizes = {"R": of_group, "D": width, "L": pattern.block, "STRIDE": pattern.stride, "BN": room.tile}
@@ -189,7 +188,7 @@ def attend_token(stores: Stores, room: Room, gates_BH3: Tensor, moment: Moment, 
     nsa_decode_look_kernel[(room.splits + room.near, count)](
         room.turned, stores.compressed_keys, stores.compressed_values, stores.window_keys, stores.window_values, moment.position_1,
         *found, room.scores, slots, room.per_part, room.splits, num_parts, num_selection, scale,
-        RP=_ROWS, W=pattern.window, PER_SELECTION=per_selection, REACH=pattern.reach,
+        RP=_ROWS, W=pattern.window, PER_SELECTION=pattern.selection_block // pattern.stride, REACH=pattern.reach,
         PRECISION=precision, num_warps=4, num_stages=2, **sizes,
     )  # fmt: skip
     nsa_decode_choose_kernel[(room.chosen, count)](
