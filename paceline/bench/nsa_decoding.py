@@ -4,8 +4,9 @@
 
 Attention is that of 12 layers, each with keys and values of its own, divided by 12: so each reads memory as in a model, and not what the
 last call left in the GPU's cache. Layers follow each other without anything between: where kernels begin while the one before runs, a layer's
-first does, too, which it cannot in a model; that counts in their favour. The caches hold random states, without a prompt. On a GPU a graph is replayed, unless a name says
-`launched`: there the host launches kernel by kernel. The dense model's graph stays at one length, which no text does: it counts in its favour.
+first does, too, which it cannot in a model; that counts in their favour. The caches hold random states, without a prompt. On a GPU a graph is
+replayed, unless a name says `launched`: there the host launches kernel by kernel. The dense model's graph stays at one length, which no text
+does: it counts in its favour.
 """
 
 from __future__ import annotations

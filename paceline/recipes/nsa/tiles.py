@@ -85,7 +85,7 @@ _COPIED: Mapping[int, Tile] = {
     128: {"BM": 64, "BN": 64, "NBUF": 2, "num_warps": 4, "maxnreg": 128},
 }
 """by width of a head, of keys' gradients on a Hopper GPU: its own kernel has queries copied so many tiles ahead (key_gradient_kernels.py). Two
-programs of an SM fit; with more registers only one would, and take as long as Triton's"""
+programs of an SM fit; with more registers a thread it was slower"""
 _DEFAULTS: Tile = {"KEYS_FIRST": 0}
 """of kernels, where a tile does not say"""
 _LEAST_NUMBERS, _MOST_NUMBERS = 48, 192

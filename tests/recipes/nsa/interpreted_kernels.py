@@ -95,7 +95,7 @@ def test_the_highest_scores_and_of_equal_ones_the_first(kind: str) -> None:
 
 @pytest.mark.parametrize(("groups", "heads", "prompt", "length"), [(1, 3, 60, 100), (2, 1, 1, 12)])
 def test_token_by_token(groups: int, heads: int, prompt: int, length: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Stores double on the way; from the sixth block on some are not chosen."""
+    """Stores double on the way; from the fifth block on some are not chosen."""
     monkeypatch.setattr(fast_cache, "_LEAST", 8)
     torch.manual_seed(0)
     rows = 2
