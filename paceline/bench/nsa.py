@@ -26,11 +26,11 @@ from paceline.engine.backends import restricted
 from paceline.engine.out_of_memory import is_out_of_memory
 from paceline.recipes.nsa.attention import DenseAttention, Shape, SparseAttention
 from paceline.recipes.nsa.config import Model
+from paceline.recipes.nsa.kernels.stage_runs import Run, build_runs, draw_inputs
+from paceline.recipes.nsa.kernels.tile_store import Case
 from paceline.recipes.nsa.paths import build_stages, choose_path
 from paceline.recipes.nsa.pattern import one_document
-from paceline.recipes.nsa.stage_runs import Run, build_runs, draw_inputs
 from paceline.recipes.nsa.stages import STAGES
-from paceline.recipes.nsa.tile_store import Case
 
 LENGTHS = {"cuda": (2048, 4096, 8192, 16384, 32768, 65536, 131072), "cpu": (256, 512, 1024, 2048)}
 """where none are asked for"""

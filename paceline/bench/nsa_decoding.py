@@ -29,7 +29,7 @@ from paceline.recipes.nsa.attention import Shape
 from paceline.recipes.nsa.block import Block, swiglu_width
 from paceline.recipes.nsa.cache import DenseCache, SparseCache
 from paceline.recipes.nsa.decoder import Decoder
-from paceline.recipes.nsa.fast_cache import FastCache
+from paceline.recipes.nsa.kernels.fast_cache import FastCache
 from paceline.recipes.nsa.model import LanguageModel
 from paceline.recipes.nsa.moment import build_moment
 from paceline.recipes.nsa.paths import build_stages

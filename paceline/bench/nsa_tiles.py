@@ -16,11 +16,11 @@ from paceline.bench.answering import answer, end
 from paceline.engine.precision import DTYPES
 from paceline.errors import UsageError
 from paceline.recipes.nsa.config import Model
-from paceline.recipes.nsa.hopper import has_hopper
+from paceline.recipes.nsa.kernels.hopper import has_hopper
+from paceline.recipes.nsa.kernels.tile_store import Case, Tuned, save_tuned
+from paceline.recipes.nsa.kernels.tiles import Tile, describe, find_shared
+from paceline.recipes.nsa.kernels.tuning import tune
 from paceline.recipes.nsa.paths import fast_refusal
-from paceline.recipes.nsa.tile_store import Case, Tuned, save_tuned
-from paceline.recipes.nsa.tiles import Tile, describe, find_shared
-from paceline.recipes.nsa.tuning import tune
 
 LENGTH = 8192
 """where none is asked for"""

@@ -12,10 +12,10 @@ from paceline.cli.arguments import Debug
 from paceline.cli.progress import showing_progress
 from paceline.config.nearest import nearest
 from paceline.errors import Interrupted, UsageError
-from paceline.recipes.nsa.hub import SAMPLES
-from paceline.recipes.nsa.manifest import MANIFEST
-from paceline.recipes.nsa.prepare import Preparation, prepare
-from paceline.recipes.nsa.request import Request
+from paceline.recipes.nsa.data.hub import SAMPLES
+from paceline.recipes.nsa.data.manifest import MANIFEST
+from paceline.recipes.nsa.data.prepare import Preparation, prepare
+from paceline.recipes.nsa.data.request import Request
 
 
 def command(

@@ -13,7 +13,7 @@ from paceline.cli import asking
 from paceline.cli.main import run_command
 from paceline.errors import UsageError
 from paceline.recipes.nsa.config import Model
-from tests.recipes.nsa.tuned import make_tuned
+from tests.recipes.nsa.kernels.tuned import make_tuned
 
 
 def row(length: int, ours: float, dense: float) -> dict:

@@ -9,12 +9,13 @@ import torch
 from torch import Tensor
 from torch.profiler import ProfilerActivity, profile
 
-from paceline.recipes.nsa import fast_path, torch_path
-from paceline.recipes.nsa.chosen_work import PIECE, plan_work
+from paceline.recipes.nsa import torch_path
+from paceline.recipes.nsa.kernels import fast_path
+from paceline.recipes.nsa.kernels.chosen_work import PIECE, plan_work
 from paceline.recipes.nsa.pattern import Pattern
 from paceline.recipes.nsa.selection import choose_blocks
 from tests.recipes.nsa.attentions import build, make_positions, relative_error
-from tests.recipes.nsa.work import draw_choice, list_pieces, read_pieces
+from tests.recipes.nsa.kernels.work import draw_choice, list_pieces, read_pieces
 
 pytestmark = [pytest.mark.gpu, pytest.mark.timeout(400), pytest.mark.usefixtures("backward_thread")]
 
@@ -67,7 +68,7 @@ def test_some_queries_at_a_time_give_the_same(
     """As where what all queries find would not fit: theirs to the bit, and what they add to keys but for the order of sums."""
     run, expected = draw_chosen(heads, groups, width, torch.bfloat16, (2300, 1, 700), (3001,))
     together = run()
-    monkeypatch.setattr("paceline.recipes.nsa.chosen_attention._MOST_PARTS", 2**24)
+    monkeypatch.setattr("paceline.recipes.nsa.kernels.chosen_attention._MOST_PARTS", 2**24)
     apart = run()
     assert all(torch.equal(a, b) for a, b in zip(together[:2], apart[:2], strict=True))
     assert not torch.equal(together[2], apart[2]), "it was one slice"
@@ -104,7 +105,7 @@ def test_gathered_blocks_are_read_as_others_are(
     assert all(torch.equal(a, b) for a, b in zip(gathered, run(), strict=True)), "the same bits again"
     errors = [relative_error(a, b) for a, b in zip(gathered, expected, strict=True)]
     assert max(errors) <= LIMITS[dtype], errors
-    monkeypatch.setattr("paceline.recipes.nsa.chosen_attention.can_gather", lambda *_: False)
+    monkeypatch.setattr("paceline.recipes.nsa.kernels.chosen_attention.can_gather", lambda *_: False)
     errors = [relative_error(a, b) for a, b in zip(gathered, run(), strict=True)]
     print([f"{error:.1e}" for error in errors])
     assert max(errors) < 5e-4

@@ -13,9 +13,9 @@ from paceline.recipes.nsa.attention import Shape
 from paceline.recipes.nsa.cache import SparseCache
 from paceline.recipes.nsa.compression import Compression
 from paceline.recipes.nsa.decoder import Decoder
-from paceline.recipes.nsa.fast_cache import FastCache
-from paceline.recipes.nsa.fast_path import FAST
 from paceline.recipes.nsa.gates import mix_branches
+from paceline.recipes.nsa.kernels.fast_cache import FastCache
+from paceline.recipes.nsa.kernels.fast_path import FAST
 from paceline.recipes.nsa.model import LanguageModel
 from paceline.recipes.nsa.moment import build_moment
 from paceline.recipes.nsa.pattern import Pattern, one_document

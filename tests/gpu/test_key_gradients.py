@@ -6,12 +6,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from paceline.recipes.nsa import range_attention
-from paceline.recipes.nsa.hopper import has_hopper
-from paceline.recipes.nsa.tiles import Tiles, built_in
-from paceline.recipes.nsa.tuning import measure_difference
+from paceline.recipes.nsa.kernels import range_attention
+from paceline.recipes.nsa.kernels.hopper import has_hopper
+from paceline.recipes.nsa.kernels.tiles import Tiles, built_in
+from paceline.recipes.nsa.kernels.tuning import measure_difference
 from tests.recipes.nsa.attentions import relative_error
-from tests.recipes.nsa.ranges import BRANCHES, draw_range
+from tests.recipes.nsa.kernels.ranges import BRANCHES, draw_range
 
 pytestmark = [pytest.mark.gpu, pytest.mark.timeout(400), pytest.mark.usefixtures("backward_thread")]
 

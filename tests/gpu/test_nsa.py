@@ -14,10 +14,11 @@ from torch.profiler import ProfilerActivity, profile
 
 from paceline.engine.kernels import find_attention
 from paceline.engine.promise import check_promise
-from paceline.recipes.nsa import fast_path, head, reference, torch_path
+from paceline.recipes.nsa import head, reference, torch_path
 from paceline.recipes.nsa.attention import Shape, SparseAttention, reference_sizes
 from paceline.recipes.nsa.decoder import Decoder
-from paceline.recipes.nsa.launching import sum_products
+from paceline.recipes.nsa.kernels import fast_path
+from paceline.recipes.nsa.kernels.launching import sum_products
 from paceline.recipes.nsa.model import LanguageModel
 from paceline.recipes.nsa.pattern import Frame, Pattern, one_document
 from paceline.recipes.nsa.selection import choose_blocks, score_blocks
@@ -26,7 +27,7 @@ from tests.recipes.nsa.attentions import build, frame_of, make_hidden, make_posi
 
 pytestmark = [pytest.mark.gpu, pytest.mark.timeout(400)]
 
-MOST_BLOCKS = "paceline.recipes.nsa.past_attention.MOST_BLOCKS"
+MOST_BLOCKS = "paceline.recipes.nsa.kernels.past_attention.MOST_BLOCKS"
 LIMITS = {torch.float32: 1e-5, torch.bfloat16: 2e-2}
 SMALL = Pattern(block=16, stride=8, selection_block=16, selected=4, window=24)
 PAPER = Pattern()
@@ -234,7 +235,7 @@ def test_what_is_selected(pattern: Pattern, dtype: torch.dtype, monkeypatch: pyt
     filled = found[..., 1:] >= 0
     assert (found[..., 1:] > found[..., :-1])[filled].all(), "rising, so none twice"
     assert (found <= own[..., None]).all()
-    monkeypatch.setattr("paceline.recipes.nsa.fast_selection._MOST_SCORES", 1)
+    monkeypatch.setattr("paceline.recipes.nsa.kernels.fast_selection._MOST_SCORES", 1)
     assert torch.equal(found, fast_path.select(query, keys, logsum, frame, pattern))
     alike = torch.zeros_like(keys)
     logsum = fast_path.attend_compressed(query, alike, alike, frame)[1]

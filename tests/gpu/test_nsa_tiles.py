@@ -14,15 +14,15 @@ from typing import Any
 import pytest
 import torch
 
-from paceline.recipes.nsa import past_attention
-from paceline.recipes.nsa.fast_path import FAST
-from paceline.recipes.nsa.hopper import has_hopper
+from paceline.recipes.nsa.kernels import past_attention
+from paceline.recipes.nsa.kernels.fast_path import FAST
+from paceline.recipes.nsa.kernels.hopper import has_hopper
+from paceline.recipes.nsa.kernels.stage_runs import draw_inputs
+from paceline.recipes.nsa.kernels.tile_store import Case, find_place, load_tuned, save_tuned
+from paceline.recipes.nsa.kernels.tile_trials import prepare_pass
+from paceline.recipes.nsa.kernels.tiles import KERNELS, find_shared
+from paceline.recipes.nsa.kernels.tuning import Timer, tune
 from paceline.recipes.nsa.pattern import Pattern
-from paceline.recipes.nsa.stage_runs import draw_inputs
-from paceline.recipes.nsa.tile_store import Case, find_place, load_tuned, save_tuned
-from paceline.recipes.nsa.tile_trials import prepare_pass
-from paceline.recipes.nsa.tiles import KERNELS, find_shared
-from paceline.recipes.nsa.tuning import Timer, tune
 from tests.recipes.nsa.attentions import relative_error
 
 pytestmark = [pytest.mark.gpu, pytest.mark.timeout(600), pytest.mark.usefixtures("backward_thread")]
@@ -109,7 +109,7 @@ def test_a_training_takes_what_was_tuned_and_keeps_it(tmp_path: Path, monkeypatc
 _LAYER = """
 import torch
 from paceline.recipes.nsa.attention import Shape, SparseAttention
-from paceline.recipes.nsa.fast_path import FAST
+from paceline.recipes.nsa.kernels.fast_path import FAST
 from paceline.recipes.nsa.pattern import one_document
 
 layer = SparseAttention(Shape(128, 4, 2, 64), FAST).cuda()

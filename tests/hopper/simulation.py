@@ -26,7 +26,7 @@ from torch import Tensor
 from tests.hopper import language
 
 KERNELS = ("gather_kernels", "gather_gradient_kernels", "key_gradient_kernels")
-"""of paceline.recipes.nsa: they are imported anew, so that they speak the simulated language"""
+"""of paceline.recipes.nsa.kernels: they are imported anew, so that they speak the simulated language"""
 
 
 class Kernel:
@@ -99,7 +99,7 @@ def simulate(seed: int) -> Iterator[None]:
     }  # fmt: skip
     if not find_spec("triton"):
         fakes["triton"] = _module("triton")
-    names = [f"paceline.recipes.nsa.{name}" for name in KERNELS]
+    names = [f"paceline.recipes.nsa.kernels.{name}" for name in KERNELS]
     with mock.patch.dict(sys.modules, fakes):
         for name in names:
             sys.modules.pop(name, None)

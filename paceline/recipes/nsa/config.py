@@ -11,8 +11,8 @@ from typing import Literal
 from paceline.config import sections
 from paceline.config.sections import IDENTITY, NUMERICS, Section, key
 from paceline.errors import Problem
+from paceline.recipes.nsa.data.source import identify_data as identify_tokens
 from paceline.recipes.nsa.data_config import Data, check_data, find_idle_data
-from paceline.recipes.nsa.source import identify_data as identify_tokens
 from paceline.workload import Recipe, Workload
 
 FORCED = 3

@@ -102,7 +102,7 @@ def _differentiate(logits_CV: Tensor, labels_C: Tensor) -> tuple[Tensor, Tensor]
 
 
 def differentiate_by_kernel(logits_CV: Tensor, labels_C: Tensor) -> tuple[Tensor, Tensor]:
-    from paceline.recipes.nsa.loss_kernels import nsa_loss_kernel
+    from paceline.recipes.nsa.kernels.loss_kernels import nsa_loss_kernel
 
     count, vocabulary = logits_CV.shape
     losses = logits_CV.new_empty(count, dtype=torch.float32)

@@ -19,11 +19,11 @@ import torch
 
 from paceline.errors import ConfigError, Problem
 from paceline.recipes.nsa.config import Model
-from paceline.recipes.nsa.fast_path import FAST, KERNELS, build_fast
 from paceline.recipes.nsa.gates import BRANCHES
-from paceline.recipes.nsa.launching import MOST_ROWS
+from paceline.recipes.nsa.kernels.fast_path import FAST, KERNELS, build_fast
+from paceline.recipes.nsa.kernels.launching import MOST_ROWS
+from paceline.recipes.nsa.kernels.tiles import BUILT_IN, LARGE_BLOCKS_SHARED, Tiles, find_shared
 from paceline.recipes.nsa.stages import Stages
-from paceline.recipes.nsa.tiles import BUILT_IN, LARGE_BLOCKS_SHARED, Tiles, find_shared
 from paceline.recipes.nsa.torch_path import TORCH
 from paceline.workload import AttentionCall
 

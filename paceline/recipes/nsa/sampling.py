@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 
 from paceline.errors import UsageError
+from paceline.recipes.nsa.data.tokenizer import Tokenizer
 from paceline.recipes.nsa.decoder import Decoder
 from paceline.recipes.nsa.model import LanguageModel
-from paceline.recipes.nsa.tokenizer import Tokenizer
 from paceline.workload import Sampled
 
 COLDEST = 1e-9

@@ -17,18 +17,18 @@ from paceline.recipes.nsa.attention import Shape
 from paceline.recipes.nsa.batch import TokenBatch
 from paceline.recipes.nsa.block import swiglu_width
 from paceline.recipes.nsa.config import NsaConfig, is_sparse
+from paceline.recipes.nsa.data.samples import TokenSamples, load_samples
 from paceline.recipes.nsa.flops import count_flops
 from paceline.recipes.nsa.gates import BRANCHES
-from paceline.recipes.nsa.hopper import has_hopper
+from paceline.recipes.nsa.kernels.hopper import has_hopper
+from paceline.recipes.nsa.kernels.tile_choice import keep_tiles, read_tiles, settle_tiles, tell_tiles
+from paceline.recipes.nsa.kernels.tile_store import Case
+from paceline.recipes.nsa.kernels.tiles import find_shared
 from paceline.recipes.nsa.model import LanguageModel, count_parameters
 from paceline.recipes.nsa.paths import Path, build_stages, check_rows, choose_path, find_path, name_kernels
 from paceline.recipes.nsa.pattern import Pattern
-from paceline.recipes.nsa.samples import TokenSamples, load_samples
 from paceline.recipes.nsa.sampling import write_text
 from paceline.recipes.nsa.stages import STAGES, Stages, name_stage
-from paceline.recipes.nsa.tile_choice import keep_tiles, read_tiles, settle_tiles, tell_tiles
-from paceline.recipes.nsa.tile_store import Case
-from paceline.recipes.nsa.tiles import find_shared
 from paceline.workload import AttentionCall, Choice, Objective, Sampled, Setting, Workload
 
 _MOST_TUNING_S = 240

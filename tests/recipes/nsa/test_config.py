@@ -10,7 +10,7 @@ from paceline.config.contradictions import Facts
 from paceline.errors import ConfigError
 from paceline.recipes.job import load_job
 from paceline.recipes.nsa.config import Model, NsaConfig, is_sparse
-from paceline.recipes.nsa.fast_path import FAST
+from paceline.recipes.nsa.kernels.fast_path import FAST
 from paceline.recipes.nsa.paths import build_stages, choose_path
 from paceline.recipes.nsa.torch_path import TORCH
 

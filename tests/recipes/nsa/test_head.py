@@ -8,7 +8,8 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from paceline.recipes.nsa import batch, head, packing
+from paceline.recipes.nsa import batch, head
+from paceline.recipes.nsa.data import packing
 from tests.recipes.nsa.attentions import relative_error
 
 
@@ -58,4 +59,4 @@ def test_no_label_at_all() -> None:
 def test_what_has_no_label_is_said_in_one_place() -> None:
     assert head.NO_LABEL is batch.NO_LABEL is packing.NO_LABEL
     root = Path(head.__file__).parent
-    assert [file.name for file in root.glob("*.py") if "\nNO_LABEL = " in file.read_text()] == ["batch.py"]
+    assert [file.name for file in root.rglob("*.py") if "\nNO_LABEL = " in file.read_text()] == ["batch.py"]

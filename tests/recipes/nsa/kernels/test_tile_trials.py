@@ -1,0 +1,97 @@
+"""Candidates run by processes of their own: none twice, and those that break or hang one are told."""
+
+from __future__ import annotations
+
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from paceline.recipes.nsa.kernels import tile_trials
+from paceline.recipes.nsa.kernels.tile_trials import Job, Trial, run_trials, share_out
+from paceline.recipes.nsa.kernels.tiles import KERNELS
+from tests.recipes.nsa.kernels.tuned import CASE
+
+_PROCESS = """
+import json, os, subprocess, sys, time
+told = json.loads(sys.argv[1])
+if told.get("fails"):
+    sys.exit(3)
+print(json.dumps({"ran": False}), flush=True)
+print("what a compiler prints", json.dumps([1]), json.dumps(3), sep=chr(10), flush=True)
+for kernel, tile in told["jobs"]:
+    if kernel == "breaks":
+        print("something", "illegal access", sep=chr(10), file=sys.stderr)
+        os.abort()
+    if kernel == "hangs":
+        # As a compiler that has its output.
+        subprocess.run(["sleep", "60"])
+    with open(told["log"], "a") as log:
+        print(kernel, tile, file=log)
+    print(json.dumps({"ran": kernel != "no memory"}), flush=True)
+"""
+"""what stands for one that runs kernels"""
+
+
+def test_candidates_are_shared_out_so_that_none_is_compiled_twice() -> None:
+    for processes in (1, 3, 16, 1000):
+        shares = share_out(CASE, processes)
+        assert len(shares) <= processes
+        jobs = [(kernel, str(tile)) for share in shares for kernel, tile in share]
+        assert sorted(jobs) == sorted(
+            (kernel, str(tile)) for kernel in CASE.kernels for tile in CASE.candidates(kernel)
+        )
+        owners: dict[str, set[int]] = {}
+        for number, share in enumerate(shares):
+            for kernel, tile in share:
+                owners.setdefault(f"{KERNELS[kernel]} {tile}", set()).add(number)
+        assert all(len(numbers) == 1 for numbers in owners.values())
+    assert len(share_out(CASE, 0)) == 1, "no memory for any: one process does it all"
+    assert len(share_out(replace(CASE, dtype="float32"), 4)) == 4
+
+
+def jobs_of(*kernels: str) -> list[Job]:
+    return [(kernel, {"BM": number}) for number, kernel in enumerate(kernels)]
+
+
+@pytest.fixture
+def command(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    monkeypatch.setattr(tile_trials, "_HUNG_S", 2)
+    return [sys.executable, "-c", _PROCESS]
+
+
+def test_what_breaks_or_hangs_is_told_and_the_rest_is_run(command: list[str], tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    jobs = jobs_of("good", "breaks", "good", "hangs", "no memory", "good", "breaks")
+    assert run_trials([Trial(command, {"log": str(log)}, jobs)], None) == [
+        (jobs[0], ""),
+        (jobs[1], "it broke its process (illegal access)"),
+        (jobs[2], ""),
+        (jobs[3], "it hung its process for 2 s"),
+        (jobs[5], ""),
+        (jobs[6], "it broke its process (illegal access)"),
+    ], "of what had no memory nothing is known"
+    assert log.read_text().splitlines() == [
+        f"{kernel} {tile}" for kernel, tile in jobs if kernel in ("good", "no memory")
+    ]
+
+
+def test_what_broke_beside_a_slow_one_is_told_at_the_deadline(command: list[str], tmp_path: Path) -> None:
+    told = {"log": str(tmp_path / "log")}
+    slow, broken = jobs_of("good", "hangs"), jobs_of("good", "breaks", "good")
+    trials = [Trial(command, told, slow), Trial(command, told, broken)]
+    begin = time.monotonic()
+    outcomes = run_trials(trials, begin + 1.5)
+    assert time.monotonic() - begin < 20, "nobody waits for what it had started"
+    assert outcomes == [
+        (slow[0], ""), (broken[0], ""), (broken[1], "it broke its process (illegal access)"), (broken[2], "")
+    ]  # fmt: skip
+    assert all(not trial.look() for trial in trials), "they are ended"
+
+
+def test_one_that_does_not_even_begin_blames_nobody(command: list[str]) -> None:
+    begin = time.monotonic()
+    assert run_trials([Trial(command, {"fails": True}, jobs_of(*["good"] * 50))], None) == []
+    assert time.monotonic() - begin < 30, "and is not begun again for each"
