@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from typing import Annotated, Any
 
 import typer
@@ -10,6 +11,8 @@ import typer
 from paceline.cli.arguments import Debug, Json
 from paceline.errors import UsageError
 
+_ENDLESS = 10_000
+"""columns, of which a table takes what it needs"""
 _TITLES = {
     "compress": "compress (keys and values)",
     "compressed": "compressed",
@@ -110,12 +113,12 @@ def command(
 
 
 def _print_whole(table: Any) -> None:
-    """With every digit: seven lengths are wider than many terminals, and than what a pipe is taken for."""
+    """With every digit: seven lengths are wider than many terminals. In a pipe or a file a line is as long as it is."""
     from rich.console import Console
 
     for column in table.columns:
         column.min_width = max(len(word) for cell in (column.header, *column.cells) for word in cell.split() or [""])
-    Console(soft_wrap=True).print(table)
+    Console(soft_wrap=True, width=None if sys.stdout.isatty() else _ENDLESS).print(table)
 
 
 def print_tuned(tuned: dict[str, Any], as_json: bool) -> None:

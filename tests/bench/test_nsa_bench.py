@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -108,19 +109,23 @@ def test_the_command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixt
     assert "--width 34" in capsys.readouterr().err
 
 
-def test_figures_are_whole_on_a_narrow_terminal(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("is_terminal", [True, False])
+def test_figures_are_whole_on_a_narrow_terminal_and_a_stage_is_one_line_of_a_file(
+    is_terminal: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     rows = [row(length, 1234.56, 98765.43) for length in nsa.LENGTHS["cuda"]]
     answer = {"device": "a GPU", "torch": "2", "path": "fast", "reason": "kernels", "break_even": {"flash": None}}
     answer |= {"heads": 12, "groups": 2, "width": 64, "rows": rows}
     monkeypatch.setattr(asking, "ask_worker", lambda arguments: answer)
     monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: is_terminal)
     assert run_command(["bench", "nsa", "--decode"]) == 0
     shown = capsys.readouterr().out
     assert "…" not in shown
     assert shown.count("98765.43") == 2 * len(rows)
     assert shown.count("131,072") == 2
+    whole_lines = [line for line in shown.splitlines() if line.count("1234.56 / 98765.43") == len(rows)]
+    assert bool(whole_lines) != is_terminal
 
 
 def test_the_command_tunes(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
