@@ -17,6 +17,7 @@ from paceline.engine.precision import DTYPES
 from paceline.errors import UsageError
 from paceline.recipes.nsa.config import Model
 from paceline.recipes.nsa.kernels.hopper import has_hopper
+from paceline.recipes.nsa.kernels.launching import MOST_ROWS
 from paceline.recipes.nsa.kernels.tile_store import Case, Tuned, save_tuned
 from paceline.recipes.nsa.kernels.tiles import Tile, describe, find_shared
 from paceline.recipes.nsa.kernels.tuning import tune
@@ -32,6 +33,9 @@ def measure(lengths: Sequence[int], rows: int, model: Model, precision: str, rep
     if refusal:
         do = "give sizes that the kernels take" if device.type == "cuda" else "run it on a GPU"
         raise UsageError(f"there are no tiles to tune: {refusal}", "--tune", f"leave --tune away, or {do}")
+    if rows * model.heads > MOST_ROWS:
+        what = f"--rows {rows} × --heads {model.heads} = {rows * model.heads:,}, and the kernels take {MOST_ROWS:,}"
+        raise UsageError(what, "--rows, --heads", f"--rows {MOST_ROWS // model.heads}")
     dtype = str(DTYPES[precision]).removeprefix("torch.")
     sizes = (rows, LENGTH, model.heads, model.groups, model.head_width)
     usual = Case(*sizes, dtype, hopper=has_hopper(device), shared=find_shared(device))

@@ -59,6 +59,18 @@ def test_there_is_no_circle_between_files() -> None:
     graphlib.TopologicalSorter(graph).prepare()
 
 
+def test_what_a_language_model_reads_and_what_computes_it_do_not_know_each_other() -> None:
+    data, kernels = "paceline.recipes.nsa.data", "paceline.recipes.nsa.kernels"
+    rooms = {data, kernels}
+    crossing = [
+        entry.where
+        for entry in find_imports()
+        if {entry.importer.rpartition(".")[0], entry.imported.rpartition(".")[0]} == rooms
+    ]
+    assert crossing == []
+    assert any(entry.importer.startswith(f"{kernels}.") for entry in find_imports()), "they are where this looks"
+
+
 def test_no_room_has_a_name_that_says_nothing() -> None:
     vague = {"utils", "util", "common", "helpers", "helper", "misc"}
     assert [name for name in module_names() if vague & set(name.split("."))] == []

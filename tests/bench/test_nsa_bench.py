@@ -14,6 +14,7 @@ from paceline.cli import asking
 from paceline.cli.main import run_command
 from paceline.errors import UsageError
 from paceline.recipes.nsa.config import Model
+from tests.recipes.nsa.gpus import pretend_gpu
 from tests.recipes.nsa.kernels.tuned import make_tuned
 
 
@@ -158,6 +159,14 @@ def test_the_command_tunes(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captu
     for words, why in ((["--rows", "2"], "for --tune"), (["--tune", "--precision", "fp32"], "no tiles to tune")):
         assert run_command(["bench", "nsa", *words]) == 2
         assert why in capsys.readouterr().err
+
+
+def test_more_rows_than_a_gpu_launches_are_no_shape_to_tune(monkeypatch: pytest.MonkeyPatch) -> None:
+    pretend_gpu(monkeypatch)
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    with pytest.raises(UsageError, match=r"--rows 5462 × --heads 12 = 65,544, and the kernels take 65,535") as caught:
+        nsa_tiles.measure([], 5462, Model(), "bf16", 1)
+    assert "--rows 5461" in caught.value.render()
 
 
 @pytest.mark.parametrize(("has_gpu", "do"), [(False, "run it on a GPU"), (True, "sizes that the kernels take")])

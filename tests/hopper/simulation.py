@@ -1,9 +1,9 @@
 """Kernels for Hopper, run on a CPU: their own sources, by a language that simulates the GPU (language.py).
 
-    with simulate(seed=0):
+    with simulate(seed=0) as launched:
         read_blocks(q, k, v, work, parts, parts_lse, 0, 64)          # gather_attention.py launches them as it always does
 
-Triton need not be installed. Programs run one after another, each with its groups of warps by turns.
+`launched` has the names of those that were. Triton need not be installed. Programs run one after another, each with its groups of warps by turns.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ KERNELS = ("gather_kernels", "gather_gradient_kernels", "key_gradient_kernels")
 class Kernel:
     """A function of the language: called by others as it is, or launched."""
 
-    def __init__(self, function: Callable[..., Any], seed: int) -> None:
+    def __init__(self, function: Callable[..., Any], seed: int, launched: set[str]) -> None:
         functools.update_wrapper(self, function)
-        self._function, self._seed = function, seed
+        self._function, self._seed, self._launched = function, seed, launched
 
     def __call__(self, *args: Any, **named: Any) -> Any:
         return self._function(*args, **named)
@@ -43,6 +43,7 @@ class Kernel:
         return functools.partial(self._launch, (*grid, 1, 1)[:3])
 
     def _launch(self, grid: tuple[int, ...], *args: Any, **named: Any) -> None:
+        self._launched.add(self._function.__name__)
         signature = inspect.signature(self._function)
         options = {name for name in named if name not in signature.parameters}
         assert options <= {"num_warps", "maxnreg"}, options
@@ -77,11 +78,13 @@ def _check_end(program: language.Program) -> None:
 
 
 @contextmanager
-def simulate(seed: int) -> Iterator[None]:
+def simulate(seed: int) -> Iterator[set[str]]:
     """Within it, launches of these kernels are simulated; `seed` decides who goes first wherever nothing else does."""
 
+    launched: set[str] = set()
+
     def jit(function: Callable[..., Any] | None = None, **_: Any) -> Any:
-        return (lambda each: Kernel(each, seed)) if function is None else Kernel(function, seed)
+        return (lambda each: Kernel(each, seed, launched)) if function is None else Kernel(function, seed, launched)
 
     hopper = {
         name: getattr(language, name)
@@ -105,7 +108,7 @@ def simulate(seed: int) -> Iterator[None]:
             sys.modules.pop(name, None)
         for name in names:
             importlib.import_module(name)
-        yield
+        yield launched
 
 
 def _module(name: str, **content: Any) -> ModuleType:

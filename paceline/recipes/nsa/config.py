@@ -5,7 +5,7 @@ paceline train nsa model.sparse=always data.length=8192
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from typing import Literal
 
 from paceline.config import sections
@@ -17,6 +17,8 @@ from paceline.workload import Recipe, Workload
 
 FORCED = 3
 """selection blocks that a query always looks at: the document's first, its own, and the one before that"""
+KERNEL_WIDTHS, KERNEL_BLOCKS, KERNEL_GROUP = (64, 128), (16, 32, 64, 128), 16
+"""what the kernels for GPUs take: widths of a head, tokens of a selection block, and heads of a group at most"""
 
 
 class Model(Section):
@@ -115,15 +117,27 @@ def _check_heads(model: Model) -> Iterator[Problem]:
 
 
 def _check_kernels(model: Model) -> Iterator[Problem]:
-    if model.sparse_path == "fast" and model.head_width not in (64, 128):
-        what = f"model.head_width={model.head_width} with model.sparse_path=fast, whose kernels take 64 and 128"
-        yield Problem(
-            what, "model.head_width and model.sparse_path", "set model.head_width=64, or model.sparse_path=auto"
+    if model.sparse_path != "fast":
+        return
+    for name, taken in (("head_width", KERNEL_WIDTHS), ("selection_block", KERNEL_BLOCKS)):
+        size = getattr(model, name)
+        if size not in taken:
+            what = f"model.{name}={size} with model.sparse_path=fast, whose kernels take {list_sizes(taken, 'and')}"
+            nearest = min(taken, key=lambda each: abs(each - size))
+            do = f"set model.{name}={nearest}, or model.sparse_path=auto"
+            yield Problem(what, f"model.{name} and model.sparse_path", do)
+    if model.heads > KERNEL_GROUP * model.groups:
+        what = (
+            f"{model.heads} heads in {model.groups} groups with model.sparse_path=fast, whose kernels take "
+            f"{KERNEL_GROUP} per group at most"
         )
-    if model.sparse_path == "fast" and model.heads > 16 * model.groups:
-        what = f"{model.heads} heads in {model.groups} groups with model.sparse_path=fast, whose kernels take 16 per group at most"
-        do = f"set model.groups={-(-model.heads // 16)} or more, or model.sparse_path=auto"
+        do = f"set model.groups={-(-model.heads // KERNEL_GROUP)} or more, or model.sparse_path=auto"
         yield Problem(what, "model.heads, model.groups and model.sparse_path", do)
+
+
+def list_sizes(sizes: Sequence[int], last: str) -> str:
+    """16, 32 and 64"""
+    return f" {last} ".join([", ".join(map(str, sizes[:-1])), str(sizes[-1])])
 
 
 def _check_pattern(model: Model) -> Iterator[Problem]:

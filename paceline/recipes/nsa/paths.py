@@ -18,7 +18,7 @@ from importlib.util import find_spec
 import torch
 
 from paceline.errors import ConfigError, Problem
-from paceline.recipes.nsa.config import Model
+from paceline.recipes.nsa.config import KERNEL_BLOCKS, KERNEL_GROUP, KERNEL_WIDTHS, Model, list_sizes
 from paceline.recipes.nsa.gates import BRANCHES
 from paceline.recipes.nsa.kernels.fast_path import FAST, KERNELS, build_fast
 from paceline.recipes.nsa.kernels.launching import MOST_ROWS
@@ -27,6 +27,7 @@ from paceline.recipes.nsa.stages import Stages
 from paceline.recipes.nsa.torch_path import TORCH
 from paceline.workload import AttentionCall
 
+_LEAST_CAPABILITY = (8, 0)
 _ROWS = {"training": "train.micro_batch", "evaluation": "evaluate.block"}
 """what says how many rows each phase has at once"""
 
@@ -63,16 +64,22 @@ def fast_refusal(device_type: str, model: Model) -> str:
     """Why the fast path cannot compute this model on this kind of device; empty where it can."""
     if device_type != "cuda":
         return "its kernels are for GPUs, and there is none here"
-    if model.head_width not in (64, 128):
-        return f"its kernels take heads 64 or 128 wide, not {model.head_width}"
-    if model.heads > 16 * model.groups:
-        return f"its kernels take up to 16 heads per group, not {model.heads // model.groups}"
-    if model.selection_block not in (16, 32, 64, 128):
-        return f"its kernels take selection blocks of 16, 32, 64 or 128 tokens, not {model.selection_block}"
+    if model.head_width not in KERNEL_WIDTHS:
+        return f"its kernels take heads {list_sizes(KERNEL_WIDTHS, 'or')} wide, not {model.head_width}"
+    if model.heads > KERNEL_GROUP * model.groups:
+        return f"its kernels take up to {KERNEL_GROUP} heads per group, not {model.heads // model.groups}"
+    if model.selection_block not in KERNEL_BLOCKS:
+        taken = list_sizes(KERNEL_BLOCKS, "or")
+        return f"its kernels take selection blocks of {taken} tokens, not {model.selection_block}"
     if find_spec("triton") is None:
         return "its kernels need Triton, which is not installed"
+    capability = torch.cuda.get_device_capability(device_type)
+    if capability < _LEAST_CAPABILITY:
+        # Triton's own least; and the built-in tiles were compiled for GPUs from there on (tiles.py).
+        least, here = (".".join(map(str, each)) for each in (_LEAST_CAPABILITY, capability))
+        return f"its kernels need a GPU of compute capability {least} or later, and this one has {here}"
     if model.selection_block == model.head_width == 128:
-        # Such a block's keys and values, which a program keeps, are the largest; all others fit into every GPU (tiles.py).
+        # Such a block's keys and values, which a program keeps, are the largest; all others fit (tiles.py).
         shared = find_shared(torch.device(device_type))
         if shared < LARGE_BLOCKS_SHARED:
             sizes = f"selection blocks of {model.selection_block} tokens of heads {model.head_width} wide"

@@ -89,7 +89,10 @@ class NsaWorkload(Workload):
         word = self._config.model.tiles
         if path.name != "fast":
             return [Choice("model.tiles", word, "none", f"no kernels: {path.reason}")]
-        return tell_tiles(word, setting.settled["tiles"])
+        settled = setting.settled.get("tiles")
+        if not settled:
+            return [Choice("model.tiles", word, "built-in", "the first rank's GPU has no kernels, and settled nothing")]
+        return tell_tiles(word, settled)
 
     def settle(self, setting: Setting, before: Mapping[str, Any]) -> Mapping[str, Any]:
         """The tiles of the kernels, where kernels compute it; ConfigError where they cannot be launched for so many rows."""

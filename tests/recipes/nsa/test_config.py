@@ -13,6 +13,7 @@ from paceline.recipes.nsa.config import Model, NsaConfig, is_sparse
 from paceline.recipes.nsa.kernels.fast_path import FAST
 from paceline.recipes.nsa.paths import build_stages, choose_path
 from paceline.recipes.nsa.torch_path import TORCH
+from tests.recipes.nsa.gpus import pretend_gpu
 
 
 def load(*overrides: str) -> NsaConfig:
@@ -67,6 +68,24 @@ def test_heads_have_to_fit_in_either(given: str, what: str) -> None:
     with pytest.raises(ConfigError) as caught:
         load("model.sparse=never", given)
     assert what in caught.value.render()
+
+
+@pytest.mark.parametrize(
+    ("given", "what", "do"),
+    [
+        ("model.head_width=96", "whose kernels take 64 and 128", "set model.head_width=64, or"),
+        ("model.selection_block=48", "whose kernels take 16, 32, 64 and 128", "set model.selection_block=32, or"),
+        ("model.groups=1", "17 heads in 1 groups with model.sparse_path=fast", "set model.groups=2 or more, or"),
+    ],
+)
+def test_sizes_that_kernels_do_not_take_are_refused_without_a_gpu(given: str, what: str, do: str) -> None:
+    usual = {"model.heads": 4, "model.groups": 2, "model.head_width": 64, "model.selection_block": 64}
+    name, _, size = given.partition("=")
+    sizes = usual | {name: size} | ({"model.heads": 17} if name == "model.groups" else {})
+    with pytest.raises(ConfigError) as caught:
+        load("model.sparse=always", "model.sparse_path=fast", *(f"{name}={size}" for name, size in sizes.items()))
+    assert what in caught.value.render()
+    assert do in caught.value.render()
 
 
 def test_auto_is_sparse_from_the_break_even_on_and_says_so() -> None:
@@ -129,7 +148,7 @@ def test_a_silent_fallback_on_a_gpu_can_be_refused() -> None:
 
 
 def test_blocks_that_no_tile_fits_into_are_for_larger_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("paceline.recipes.nsa.paths.find_spec", lambda name: object())
+    pretend_gpu(monkeypatch)
     large = Model(selection_block=128, head_width=128)
     monkeypatch.setattr("paceline.recipes.nsa.paths.find_shared", lambda device: 99 * 2**10)
     path = choose_path("auto", "cuda", large, "warn")
@@ -146,8 +165,17 @@ def test_blocks_that_no_tile_fits_into_are_for_larger_gpus(monkeypatch: pytest.M
     assert choose_path("fast", "cuda", large, "warn").name == "fast"
 
 
+@pytest.mark.parametrize(("capability", "name"), [((7, 5), "torch"), ((8, 0), "fast"), ((12, 0), "fast")])
+def test_older_gpus_have_no_kernels(capability: tuple[int, int], name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    pretend_gpu(monkeypatch, capability)
+    path = choose_path("auto", "cuda", Model(), "warn")
+    assert path.name == name
+    if name == "torch":
+        assert path.reason == "its kernels need a GPU of compute capability 8.0 or later, and this one has 7.5"
+
+
 def test_kernels_where_there_is_a_gpu_and_triton(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("paceline.recipes.nsa.paths.find_spec", lambda name: object())
+    pretend_gpu(monkeypatch)
     assert choose_path("auto", "cuda", Model(), "error").name == "fast"
     assert build_stages("fast") is FAST
     with pytest.raises(ConfigError, match="selection blocks of 16, 32, 64 or 128 tokens, not 48"):

@@ -23,6 +23,7 @@ from paceline.recipes.nsa.model import LanguageModel
 from paceline.recipes.nsa.sampling import COLDEST, draw_token
 from paceline.recipes.nsa.workload import NsaWorkload
 from paceline.workload import Attends, Chooses, Draw, Samples, Setting, check_workload
+from tests.recipes.nsa.gpus import pretend_gpu
 
 SMALL = {"data.documents": 60, "data.length": 64, "model.width": 16, "model.layers": 1, "model.head_width": 8}
 CPU = Setting(torch.device("cpu"), "sdpa")
@@ -95,7 +96,7 @@ def test_the_audit_hears_of_each_branch() -> None:
 
 
 def test_the_audit_hears_of_the_kernels_of_each_branch(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("paceline.recipes.nsa.paths.find_spec", lambda name: object())
+    pretend_gpu(monkeypatch)
     workload = build("model.head_width=64")
     calls = workload.attention_calls("cuda", micro_batch=4, block=2)
     own = {call.name: call.own for call in calls}
@@ -215,7 +216,7 @@ def test_random_tokens_are_no_text() -> None:
 
 
 def test_more_rows_than_kernels_can_be_launched_for_are_refused_before_the_first_step(monkeypatch) -> None:
-    monkeypatch.setattr("paceline.recipes.nsa.paths.find_spec", lambda name: object())
+    pretend_gpu(monkeypatch)
     settled = []
     monkeypatch.setattr(workload_module, "settle_tiles", lambda *given: settled.append(given) or {})
     monkeypatch.setattr(workload_module, "find_shared", lambda device: 101_376)

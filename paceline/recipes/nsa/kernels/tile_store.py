@@ -108,6 +108,8 @@ class Tuned:
     """ms of all that were tried, the built-in one first; None: it does not fit, or was refused. What time was over for is not among them"""
     refused: Sequence[str] = ()
     """tiles that compute something else or break, and why"""
+    complaints: Sequence[str] = ()
+    """why processes that were to run candidates did not begin"""
 
     def count(self) -> tuple[int, int]:
         """(candidates that were tried, all that there are)."""
@@ -162,7 +164,8 @@ def save_tuned(tuned: Tuned) -> tuple[Path | None, str]:
     """
     tried, total = tuned.count()
     if tried < total:
-        return None, f"time was over for {total - tried} of {total} candidates, or no process could run them"
+        why = "; ".join(tuned.complaints) or "time or memory was short"
+        return None, f"{total - tried} of {total} candidates were not run: {why}"
     folder = find_folder()
     if folder is None:
         return None, "there is no home directory"

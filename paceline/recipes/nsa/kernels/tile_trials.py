@@ -1,7 +1,7 @@
 """Tiles that may be the fastest, run once each by processes of their own: what they compile lies in Triton's cache on the disk afterwards, and a
 tile that breaks its process, or hangs it, breaks no other.
 
-    try_candidates(case, device, deadline)       -> [(("window_forward", {"BM": 64, …}), ""), (("window_key_gradient", {…}), "it hung …")]
+    try_candidates(case, device, deadline).outcomes     -> [(("window_forward", {"BM": 64, …}), ""), (("window_key_gradient", {…}), "it hung …")]
     python -m paceline.recipes.nsa.kernels.tile_trials '{"device": 0, "case": {…}, "jobs": [["window_forward", {…}], …]}'
 
 Such a process prints a line of JSON when it has begun, and one after each tile.
@@ -19,7 +19,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -45,26 +45,37 @@ _HUNG_S = 60
 """without a tile done: compiling one takes seconds"""
 _LOOK_S = 0.05
 _TOLD = 160
-"""characters of what a process said at its end"""
+"""characters of what a process or a compiler said at its end"""
 
 
-def try_candidates(case: Case, device: torch.device, deadline: float | None) -> list[Outcome]:
-    """Of all that were run by then. By as many processes as there are cores and memory for, one at least."""
+@dataclass(frozen=True)
+class Tried:
+    outcomes: Sequence[Outcome]
+    """of all that were run"""
+    complaints: Sequence[str] = ()
+    """of processes that did not begin, so that nothing is known of their candidates"""
+
+
+def try_candidates(case: Case, device: torch.device, deadline: float | None) -> Tried:
+    """What was run by then. By as many processes as there are cores and memory for, one at least."""
     told = {"device": device.index or 0, "case": asdict(case)}
     shares = share_out(case, min(cpu_count(), _count_fitting(case, device)))
     return run_trials([Trial([sys.executable, "-m", __name__], told, jobs) for jobs in shares], deadline)
 
 
-def run_trials(trials: Sequence[Trial], deadline: float | None) -> list[Outcome]:
+def run_trials(trials: Sequence[Trial], deadline: float | None) -> Tried:
     """Side by side, until all have ended, or the deadline."""
     try:
+        for trial in trials:
+            trial.begin()
         # All are looked at, not only up to the first that goes on.
         while sum(trial.look() for trial in trials) and (deadline is None or time.monotonic() < deadline):
             time.sleep(_LOOK_S)
     finally:
         for trial in trials:
             trial.end()
-    return [outcome for trial in trials for outcome in trial.outcomes]
+    complaints = dict.fromkeys(trial.complaint for trial in trials if trial.complaint)
+    return Tried([outcome for trial in trials for outcome in trial.outcomes], list(complaints))
 
 
 class Trial:
@@ -73,8 +84,9 @@ class Trial:
     def __init__(self, command: Sequence[str], told: Mapping[str, Any], jobs: Sequence[Job]) -> None:
         self.outcomes: list[Outcome] = []
         self._command, self._told, self._jobs = command, told, list(jobs)
+        self.complaint = ""
+        """why a process did not begin"""
         self._process: subprocess.Popen[str] | None = None
-        self._begin()
 
     def look(self) -> bool:
         """Whether it goes on; one that broke or hung is seen to."""
@@ -85,13 +97,17 @@ class Trial:
             return True
         code = self._process.returncode
         self.end()
-        # One that did not even begin has other reasons: with the next it would be the same.
-        if code == 0 or not self._lines or not self._jobs:
+        if code == 0 or not self._jobs:
+            return False
+        if not self._lines:
+            # That has other reasons than a tile: with the next it would be the same.
+            why = f"{_HUNG_S} s without a word" if code is None else self._last_word
+            self.complaint = f"a process for them did not begin ({why})"
             return False
         reason = f"it hung its process for {_HUNG_S} s" if code is None else f"it broke its process ({self._last_word})"
         self.outcomes.append((self._jobs.pop(0), reason))
         if self._jobs:
-            self._begin()
+            self.begin()
         return self._process is not None
 
     def end(self) -> None:
@@ -109,18 +125,19 @@ class Trial:
         self.outcomes += [(job, "") for job, line in zip(self._jobs, done, strict=False) if line["ran"]]
         self._jobs = self._jobs[len(done) :]
         self._errors.seek(0)
-        last = self._errors.read().decode(errors="replace").strip().splitlines()[-1:]
-        self._last_word = last[0][:_TOLD] if last else "without a word"
+        self._last_word = tell_end(self._errors.read().decode(errors="replace"))
         self._errors.close()
 
-    def _begin(self) -> None:
+    def begin(self) -> None:
         self._lines: list[dict[str, Any]] = []
         self._heard = time.monotonic()
-        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 (until the process has ended)
-        self._process = subprocess.Popen(
-            [*self._command, json.dumps({**self._told, "jobs": self._jobs})],
-            stdout=subprocess.PIPE, stderr=self._errors, text=True, start_new_session=True,
-        )  # fmt: skip
+        with contextlib.ExitStack() as until_begun:
+            self._errors = until_begun.enter_context(tempfile.TemporaryFile())
+            self._process = subprocess.Popen(
+                [*self._command, json.dumps({**self._told, "jobs": self._jobs})],
+                stdout=subprocess.PIPE, stderr=self._errors, text=True, start_new_session=True,
+            )  # fmt: skip
+            until_begun.pop_all()
         self._reader = threading.Thread(target=self._listen, args=[self._process], daemon=True)
         self._reader.start()
 
@@ -162,6 +179,12 @@ def prepare_pass(inputs: Inputs, kernel: str, tile: Tile) -> Callable[[], Sequen
         # Numbers drawn at random, as the stages' own: of equal ones a kernel that turns them round would not be found out.
         return partial(torch.autograd.grad, found, flows_to, [inputs.branches[0].detach()])
     return torch.no_grad()(forward)
+
+
+def tell_end(said: str) -> str:
+    """The last line, or as much of it as may stand in a reason, which goes into events and checkpoints."""
+    last = said.strip().splitlines()[-1:]
+    return last[0][:_TOLD] if last else "without a word"
 
 
 def is_unfit(error: Exception) -> bool:

@@ -24,7 +24,7 @@ from torch.nn import functional as F
 from paceline.recipes.nsa.kernels.fast_path import FAST
 from paceline.recipes.nsa.kernels.stage_runs import Inputs, draw_inputs
 from paceline.recipes.nsa.kernels.tile_store import Case, Tuned, find_place
-from paceline.recipes.nsa.kernels.tile_trials import Outcome, is_unfit, prepare_pass, try_candidates
+from paceline.recipes.nsa.kernels.tile_trials import Outcome, is_unfit, prepare_pass, tell_end, try_candidates
 from paceline.recipes.nsa.kernels.tiles import Tile, describe
 
 Measure = Callable[[str, Tile], float | None]
@@ -45,13 +45,13 @@ _AHEAD_CYCLES = 20_000_000
 def tune(case: Case, device: torch.device, limit_s: float | None = None, repeats: int = 5) -> Tuned:
     """The fastest tile of every kernel; what cannot be measured within the limit keeps its built-in one."""
     begin = time.monotonic()
-    outcomes = try_candidates(case, device, None if limit_s is None else begin + _COMPILING * limit_s)
+    ran = try_candidates(case, device, None if limit_s is None else begin + _COMPILING * limit_s)
     deadline = None if limit_s is None else begin + limit_s
-    timer = Timer(draw_inputs(case, FAST, device), repeats, outcomes)
+    timer = Timer(draw_inputs(case, FAST, device), repeats, ran.outcomes)
     times = measure_all(case, timer, deadline, timer.was_tried)
     torch.cuda.empty_cache()
     fastest = {kernel: find_fastest(tried) for kernel, tried in times.items()}
-    return Tuned(case, find_place(device), fastest, times, tuple(timer.refused))
+    return Tuned(case, find_place(device), fastest, times, tuple(timer.refused), ran.complaints)
 
 
 class Timer:
@@ -80,7 +80,10 @@ class Timer:
                 self._try(kernel, replace(self._inputs.case, hopper=False).candidates(kernel)[0])
         reason = self._find_reason(kernel, tile)
         if not reason and not is_first and self._expected is None:
-            reason = "there is nothing to compare it with: the built-in one does not run here"
+            self._tell_once(
+                f"{kernel}: all others, for there is nothing to compare them with: the built-in one does not run here"
+            )
+            return None
         if reason:
             return self._refuse(kernel, tile, reason)
         try:
@@ -89,7 +92,9 @@ class Timer:
             if not is_unfit(error):
                 raise
             # Of its size it fits: where it cannot be compiled, somebody wants to know.
-            return self._refuse(kernel, tile, f"it cannot be compiled: {error}") if "NBUF" in tile else None
+            return (
+                self._refuse(kernel, tile, f"it cannot be compiled: {tell_end(str(error))}") if "NBUF" in tile else None
+            )
         if self._expected is None:
             self._expected, self._measure = results[0], describe(tile)
         off = max(measure_difference(each, self._expected) for each in results)
@@ -123,6 +128,10 @@ class Timer:
     def _refuse(self, kernel: str, tile: Tile, reason: str) -> float | None:
         self.refused.append(f"{kernel} {describe(tile)}: {reason}")
         return None
+
+    def _tell_once(self, refused: str) -> None:
+        if refused not in self.refused:
+            self.refused.append(refused)
 
 
 def measure_difference(found: Sequence[Tensor], expected: Sequence[Tensor]) -> float:

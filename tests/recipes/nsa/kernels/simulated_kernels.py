@@ -55,9 +55,12 @@ def test_chosen_blocks(
     expected = [wanted, *torch.autograd.grad(wanted, exact, upstream.double())]
 
     def run(seed: int) -> list[Tensor]:
-        with simulate(seed):
+        with simulate(seed) as launched:
             found = fast_path.attend_selected(*states, blocks, frame, PATTERN)
-            return [found, *torch.autograd.grad(found, states, upstream)]
+            given = [found, *torch.autograd.grad(found, states, upstream)]
+        # Those of any GPU would give the same, by Triton's interpreter.
+        assert launched == {"nsa_chosen_gather_forward_kernel", "nsa_chosen_gather_gradient_kernel"}
+        return given
 
     found = run(0)
     errors = [relative_error(a, b) for a, b in zip(found, expected, strict=True)]
@@ -90,10 +93,12 @@ def test_gradients_of_keys(
     tile = built_in("window_key_gradient", width, torch.float16, hopper=True)
 
     def run(seed: int) -> list[Tensor]:
-        with simulate(seed):
+        with simulate(seed) as launched:
             tiles = Tiles({"window_key_gradient": tile}, torch.float16)
             out, _ = range_attention.attend_range(*drawn.states, drawn.stretch, "window", tiles, drawn.words)
-            return list(torch.autograd.grad(out, drawn.states, drawn.upstream))
+            gradients = list(torch.autograd.grad(out, drawn.states, drawn.upstream))
+        assert launched == {"nsa_range_copied_key_gradient_kernel"}
+        return gradients
 
     found = run(0)
     errors = [relative_error(a, b) for a, b in zip(found, drawn.expected, strict=True)]

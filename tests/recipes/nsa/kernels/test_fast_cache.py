@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
+
 import pytest
 import torch
 from torch.nn import functional as F
 
 from paceline.recipes.nsa.cache import SparseCache
 from paceline.recipes.nsa.compression import Compression
+from paceline.recipes.nsa.kernels import fast_cache
 from paceline.recipes.nsa.kernels.fast_cache import FastCache, _build_stores, _capacity
 from paceline.recipes.nsa.kernels.fast_decode import build_phi, build_room
 from paceline.recipes.nsa.kernels.fast_path import FAST
@@ -67,6 +71,26 @@ def test_a_block_that_the_prompt_began_ends_as_if_compressed_at_once() -> None:
         mean = (cache.stores.sums[place] + last) / SMALL.block
         found = mean + F.silu(hidden) @ phi.contract.T
         assert relative_error(found, compression(raw[:, None])[:, 0]) < 1e-6
+
+
+def test_a_profile_shows_what_is_launched_for_a_token(monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[str] = []
+
+    @contextlib.contextmanager
+    def mark(name: str) -> Iterator[None]:
+        opened.append(name)
+        yield
+
+    states = States(*(torch.randn(1, 9, GROUPS, WIDTH) for _ in range(6)))
+    compression, cache = Compression(SMALL.block, WIDTH, 5), FastCache(SMALL, mark)
+    monkeypatch.setattr(fast_cache, "append_token", lambda *given: None)
+    monkeypatch.setattr(fast_cache, "attend_token", lambda *given: torch.zeros(1, 4, WIDTH))
+    query, gates = torch.randn(1, 1, 4, WIDTH), torch.rand(1, 1, 4, 3)
+    with torch.no_grad():
+        cache.append(states, compression, compression)
+        moment = build_moment(torch.tensor([9]), SMALL, WIDTH, torch.float32)
+        cache.step(query, states, gates, moment, compression, compression)
+    assert opened == ["compress", "append", "attend"]
 
 
 def test_room_doubles_and_nothing_is_lost() -> None:

@@ -16,6 +16,7 @@ from paceline.recipes.nsa.kernels.tile_choice import read_tiles, settle_tiles, t
 from paceline.recipes.nsa.kernels.tile_store import find_folder, save_tuned
 from paceline.recipes.nsa.kernels.tiles import BUILT_IN, MOST_SHARED, describe
 from paceline.workload import Setting, Settles
+from tests.recipes.nsa.gpus import pretend_gpu
 from tests.recipes.nsa.kernels.tuned import CASE, PLACE, make_tuned
 from tests.recipes.nsa.test_workload import build
 
@@ -67,7 +68,10 @@ def test_a_tuning_that_was_cut_off_is_used_and_said_and_the_next_one_measures_ag
     tried, total = part.count()
     found = settle("tune")
     assert (found["source"], found["tiles"]) == ("tuned", TILES[2])
-    assert f"{tried} of {total} candidates tried, not kept for other runs: time was over" in found["reason"]
+    assert (
+        f"{tried} of {total} candidates tried, not kept for other runs: {total - tried} of {total} candidates were not run: time or"
+        in found["reason"]
+    )
     assert settle("auto")["source"] == "built-in"
     found = settle("tune")
     assert f"{total} of {total} candidates tried, kept in {find_folder()}" in found["reason"]
@@ -159,7 +163,7 @@ def test_the_recipe_settles_them_where_kernels_compute_it(monkeypatch: pytest.Mo
     said = {choice.about: choice for choice in recipe.choices(cpu)}
     assert said["model.tiles"].effective == "none"
     assert "attention.tiles" not in said
-    monkeypatch.setattr("paceline.recipes.nsa.paths.find_spec", lambda name: object())
+    pretend_gpu(monkeypatch)
     setting = Setting(DEVICE, "own", precision="bf16", micro_batch=4)
     settled = recipe.settle(setting, {})
     case = settled["tiles"]["case"]
@@ -178,9 +182,18 @@ def test_the_recipe_settles_them_where_kernels_compute_it(monkeypatch: pytest.Mo
     assert given == [("fast", settled["tiles"]["tiles"])]
 
 
+def test_a_rank_whose_first_rank_has_no_kernels_has_built_in_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
+    recipe = build("model.head_width=64", "model.heads=12", "model.groups=2", "data.length=256")
+    pretend_gpu(monkeypatch)
+    said = {choice.about: choice for choice in recipe.choices(Setting(DEVICE, "own", precision="bf16"))}
+    assert said["model.sparse_path"].effective == "fast"
+    assert said["model.tiles"].effective == "built-in"
+    assert "settled nothing" in said["model.tiles"].reason
+
+
 def test_a_trained_model_has_the_tiles_of_its_run_where_the_gpu_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     recipe = build("model.head_width=64", "model.heads=12", "model.groups=2", "data.length=256", "model.tiles=built-in")
-    monkeypatch.setattr("paceline.recipes.nsa.paths.find_spec", lambda name: object())
+    pretend_gpu(monkeypatch)
     monkeypatch.setattr(tuning, "tune", None)
     setting = Setting(DEVICE, "own", precision="bf16", micro_batch=4)
     settled = recipe.settle(setting, {})

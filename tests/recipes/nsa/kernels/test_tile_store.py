@@ -127,7 +127,7 @@ def test_what_time_was_over_for_keeps_all_of_it_from_being_kept() -> None:
     assert total == tried + 2 == sum(len(CASE.candidates(kernel)) for kernel in CASE.kernels)
     path, problem = save_tuned(part)
     assert path is None
-    assert problem == f"time was over for 2 of {total} candidates, or no process could run them"
+    assert problem == f"2 of {total} candidates were not run: time or memory was short"
     assert load_tuned(CASE, PLACE)[0] is None
     unfitting = replace(
         whole, times=dict(whole.times) | {"select": [(tile, None) for tile, _ in whole.times["select"]]}

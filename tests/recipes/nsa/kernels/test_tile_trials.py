@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import sys
 import time
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
+import torch
 
 from paceline.recipes.nsa.kernels import tile_trials
-from paceline.recipes.nsa.kernels.tile_trials import Job, Trial, run_trials, share_out
+from paceline.recipes.nsa.kernels.fast_path import FAST
+from paceline.recipes.nsa.kernels.tile_trials import Job, Trial, Tried, main, run_trials, share_out
 from paceline.recipes.nsa.kernels.tiles import KERNELS
 from tests.recipes.nsa.kernels.tuned import CASE
 
@@ -18,7 +22,7 @@ _PROCESS = """
 import json, os, subprocess, sys, time
 told = json.loads(sys.argv[1])
 if told.get("fails"):
-    sys.exit(3)
+    sys.exit("a traceback\\nno such device")
 print(json.dumps({"ran": False}), flush=True)
 print("what a compiler prints", json.dumps([1]), json.dumps(3), sep=chr(10), flush=True)
 for kernel, tile in told["jobs"]:
@@ -65,7 +69,8 @@ def command(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 def test_what_breaks_or_hangs_is_told_and_the_rest_is_run(command: list[str], tmp_path: Path) -> None:
     log = tmp_path / "log"
     jobs = jobs_of("good", "breaks", "good", "hangs", "no memory", "good", "breaks")
-    assert run_trials([Trial(command, {"log": str(log)}, jobs)], None) == [
+    tried = run_trials([Trial(command, {"log": str(log)}, jobs)], None)
+    assert tried.outcomes == [
         (jobs[0], ""),
         (jobs[1], "it broke its process (illegal access)"),
         (jobs[2], ""),
@@ -83,7 +88,7 @@ def test_what_broke_beside_a_slow_one_is_told_at_the_deadline(command: list[str]
     slow, broken = jobs_of("good", "hangs"), jobs_of("good", "breaks", "good")
     trials = [Trial(command, told, slow), Trial(command, told, broken)]
     begin = time.monotonic()
-    outcomes = run_trials(trials, begin + 1.5)
+    outcomes = run_trials(trials, begin + 1.5).outcomes
     assert time.monotonic() - begin < 20, "nobody waits for what it had started"
     assert outcomes == [
         (slow[0], ""), (broken[0], ""), (broken[1], "it broke its process (illegal access)"), (broken[2], "")
@@ -91,7 +96,51 @@ def test_what_broke_beside_a_slow_one_is_told_at_the_deadline(command: list[str]
     assert all(not trial.look() for trial in trials), "they are ended"
 
 
-def test_one_that_does_not_even_begin_blames_nobody(command: list[str]) -> None:
+def test_one_that_does_not_even_begin_blames_no_tile_and_says_why(command: list[str]) -> None:
     begin = time.monotonic()
-    assert run_trials([Trial(command, {"fails": True}, jobs_of(*["good"] * 50))], None) == []
+    jobs = jobs_of(*["good"] * 50)
+    tried = run_trials([Trial(command, {"fails": True}, jobs) for _ in range(2)], None)
+    assert tried == Tried([], ["a process for them did not begin (no such device)"]), "once"
     assert time.monotonic() - begin < 30, "and is not begun again for each"
+
+
+def test_what_cannot_be_begun_leaves_none_running(command: list[str], tmp_path: Path) -> None:
+    slow, other = Trial(command, {"log": str(tmp_path / "log")}, jobs_of("hangs")), Trial(["/no/such/program"], {}, [])
+    with pytest.raises(FileNotFoundError):
+        run_trials([slow, other], None)
+    assert not slow.look()
+
+
+def test_a_process_says_what_it_ran_and_what_it_had_no_memory_for(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class TooLarge(Exception):
+        pass
+
+    def prepare(inputs: object, kernel: str, tile: object) -> Callable[[], None]:
+        def run() -> None:
+            raise {
+                "memory": torch.OutOfMemoryError("CUDA out of memory"),
+                "size": TooLarge(),
+                "bug": ValueError("no fault of the tile"),
+            }[kernel]
+
+        return run if kernel != "good" else lambda: None
+
+    drawn: list[object] = []
+    monkeypatch.setattr(torch.cuda, "set_device", lambda device: None)
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
+    monkeypatch.setattr(tile_trials, "draw_inputs", lambda *given: drawn.append(given))
+    monkeypatch.setattr(tile_trials, "prepare_pass", prepare)
+    monkeypatch.setattr(tile_trials, "is_unfit", lambda error: isinstance(error, TooLarge))
+
+    def tell(*kernels: str) -> str:
+        return json.dumps({"device": 1, "case": asdict(CASE), "jobs": [(kernel, {}) for kernel in kernels]})
+
+    assert main([tell("good", "memory", "size", "good")]) == 0
+    assert drawn == [(CASE, FAST, torch.device("cuda", 1))]
+    said = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert said == [{"ran": ran} for ran in (False, True, False, True, True)], "the first: that it has begun"
+    with pytest.raises(ValueError, match="no fault of the tile"):
+        main([tell("bug", "good")])
+    assert capsys.readouterr().out.count("ran") == 1
