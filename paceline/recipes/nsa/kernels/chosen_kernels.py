@@ -204,7 +204,8 @@ def nsa_chosen_gradient_kernel(
 def store_block(
     dk_ptr, dv_ptr, owner_ptr, first, rows, dk, dv, T, G: tl.constexpr, D: tl.constexpr, ADDS: tl.constexpr
 ):
-    """Some rows of a block, in place of what is there or added to it. At the end of its document it is shorter: the keys after it belong to the next one, which another program writes."""
+    """Some rows of a block, in place of what is there or added to it. At the end of its document it is shorter: the keys after it belong to the
+    next one, which another program writes."""
     s = first + rows
     mine = tl.load(owner_ptr + s, mask=s < T, other=-1) == first
     if ADDS:

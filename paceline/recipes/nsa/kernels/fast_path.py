@@ -1,7 +1,8 @@
 """The stages on a GPU, with memory linear in length and sums in a fixed order: the same input gives the same bits.
 
 Each stage can be exchanged by itself (stages.py). Kernels are in Triton, some in Gluon, the layer beneath it; they take heads of 64 or 128
-numbers, 1 to 16 of them a group. They are launched by operators of torch (`paceline_nsa::`): torch.compile calls those as they are, and compiles all around them in one piece.
+numbers, 1 to 16 of them a group. They are launched by operators of torch (`paceline_nsa::`): torch.compile calls those as
+they are, and compiles all around them in one piece.
 """
 
 from __future__ import annotations

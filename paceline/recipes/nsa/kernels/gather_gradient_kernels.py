@@ -1,7 +1,7 @@
 # mypy: ignore-errors
 """The GPU kernel of the gradients of attention to chosen blocks of keys for Hopper, in Gluon: as gather_kernels.py has attention itself.
 
-gather_attention.py launches it; it alone imports this file, and only where Triton is. mypy knows nothing of Gluon's language.
+gather_attention.py launches it, and imports this file only where Triton is. mypy knows nothing of Gluon's language.
 
 It computes what nsa_chosen_gradient_kernel does (chosen_kernels.py). One warp has queries fetched, and the gradients of what they found; one has
 parts of dq written; four compute, in one of two ways, whichever is the faster: with heads of 64 shared memory is what they wait for,

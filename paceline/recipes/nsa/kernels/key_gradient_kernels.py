@@ -1,11 +1,13 @@
 # mypy: ignore-errors
 """The GPU kernel of the gradients of keys, where query t sees the keys from low[t] up to high[t], for Hopper's matrix units and copy engine, in Gluon.
 
-range_attention.py launches it; it alone imports this file, and only where Triton is. mypy knows nothing of Gluon's language.
+range_attention.py launches it, and imports this file only where Triton is. mypy knows nothing of Gluon's language.
 
-It computes what nsa_range_key_gradient_kernel does (range_kernels.py, whose names and shapes are these). There p and its gradient go through shared memory to be turned, and every thread waits for what it loads; here keys are the rows of the scores, so that
-nothing is turned and dk and dv are products of what is in registers. A warp has queries fetched, and the gradients of what they read, NBUF tiles ahead; another one
-works out what belongs to each query: lse, delta, and which keys of the tile it sees. Tiles lie in shared memory as the matrix units want them, 64 numbers wide: HALVES of a head.
+It computes what nsa_range_key_gradient_kernel does (range_kernels.py, whose names and shapes are these). There p and its gradient go through
+shared memory to be turned, and every thread waits for what it loads; here keys are the rows of the scores, so that nothing is turned and dk
+and dv are products of what is in registers. A warp has queries fetched, and the gradients of what they read, NBUF tiles ahead; another one
+works out what belongs to each query: lse, delta, and which keys of the tile it sees. Tiles lie in shared memory as the matrix units want
+them, 64 numbers wide: HALVES of a head.
 """
 
 from __future__ import annotations

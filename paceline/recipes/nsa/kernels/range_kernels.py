@@ -1,7 +1,7 @@
 # mypy: ignore-errors
 """The GPU kernels of attention in which query t sees the keys from low[t] up to, not including, high[t], in Triton.
 
-range_attention.py launches them; it alone imports this file, and only where Triton is. mypy knows nothing of Triton's language.
+range_attention.py launches them, and imports this file only where Triton is. mypy knows nothing of Triton's language.
 
 Both ends never go back as t goes on, within a row of the batch: so a tile of queries meets one stretch of keys, and a tile of keys one
 stretch of queries. The sliding window, the compressed branch and whole packed documents are all of this kind. Nothing is

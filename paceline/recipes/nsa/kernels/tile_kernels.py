@@ -1,7 +1,7 @@
 # mypy: ignore-errors
 """Tiles of rows of a tensor, read, written and multiplied row by row, in Triton: what the GPU kernels of attention share.
 
-They alone import this file, and only where Triton is. mypy knows nothing of Triton's language.
+Imported only where Triton is. mypy knows nothing of Triton's language.
 """
 
 from __future__ import annotations

@@ -186,8 +186,9 @@ def _digest(*names: str) -> str:
 
 
 _SOURCES = _digest("chosen_attention", "chosen_work", "fast_selection", "hopper", "range_attention", "tiles")
-"""Of what decides how large the results of those operators are that are given tiles; of the others it follows from what they are given. torch.compile keeps on disk what it compiled for them, and finds it by what they are
-given: were that all, an edit of these files would end in an assertion about sizes."""
+"""Of what decides how large the results of those operators are that are given tiles; of the others it follows from what they are given.
+torch.compile keeps on disk what it compiled for them, and finds it by what they are given: were that all, an edit of these files would end in
+an assertion about sizes."""
 
 
 @dataclass(frozen=True)

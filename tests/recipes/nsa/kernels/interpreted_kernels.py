@@ -5,6 +5,8 @@ Whether kernels are interpreted is decided when Triton is imported: test_kernels
 
 from __future__ import annotations
 
+import copy
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -30,6 +32,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
 SMALL = Pattern(block=8, stride=4, selection_block=16, selected=4, window=24)
 WIDTH = 16
 LIMIT = 5e-6
+HALF_LIMIT = 2e-3
 
 
 @pytest.mark.parametrize(
@@ -77,6 +80,47 @@ def test_every_stage_and_its_gradients(
     assert relative_error(mixed, expected) < LIMIT
     for gradient, of_torch in zip(gradients, expected_gradients, strict=True):
         assert relative_error(gradient, of_torch) < LIMIT
+
+
+@pytest.mark.parametrize("by_words", [True, False])
+def test_every_stage_and_its_gradients_in_fp16(by_words: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Against plain torch in float64, of the same numbers. In bf16 what the interpreter multiplies is wrong."""
+    monkeypatch.setattr(past_attention, "MOST_BLOCKS", 32 if by_words else 0)
+    torch.manual_seed(0)
+    groups, heads, width = 2, 3, 64
+    positions = torch.cat([torch.arange(length) for length in (60, 3, 40)])[None]
+    length = positions.shape[1]
+    frame = build_frame(positions, SMALL, width, torch.float32)
+    counts = (heads * groups, *[groups] * 6)
+    query, *states = (torch.randn(1, length, count, width).half().requires_grad_() for count in counts)
+    gates = torch.rand(1, length, heads * groups, 3, requires_grad=True)
+    compression = Compression(SMALL.block, width, 24)
+    upstream = torch.randn(1, length, heads * groups, width).half()
+
+    def run(stages: Stages, given: Sequence[Tensor], phi: Compression, blocks: Tensor | None) -> list[Tensor]:
+        query, *states, gates = given
+        laid_out = stages.lay_out(frame, SMALL)
+        keys, values = (stages.compress(each, phi, laid_out) for each in states[:2])
+        compressed, logsum = stages.attend_compressed(query, keys, values, laid_out)
+        if blocks is None:
+            blocks = stages.select(query.detach(), keys.detach(), logsum, laid_out, SMALL)
+        selected = stages.attend_selected(query, states[2], states[3], blocks, laid_out, SMALL)
+        window = stages.attend_window(query, states[4], states[5], laid_out, SMALL)
+        mixed = stages.mix(gates, compressed, selected, window)
+        gradients = torch.autograd.grad(mixed, [*given, *phi.parameters()], upstream.to(mixed.dtype))
+        return [blocks, mixed, *gradients]
+
+    given = (query, *states, gates)
+    with torch.autocast("cpu", torch.float16):
+        blocks, mixed, *gradients = run(fast_path.FAST, given, compression, None)
+    exact = [each.detach().double().requires_grad_() for each in given]
+    phi = copy.deepcopy(compression).double()
+    _, *expected = run(torch_path.TORCH, exact, phi, blocks)
+    assert mixed.dtype == torch.float16
+    errors = [relative_error(*pair) for pair in zip((mixed, *gradients), expected, strict=True)]
+    assert all(error < HALF_LIMIT for error in errors), errors
+    chosen = run(torch_path.TORCH, exact, phi, None)[0]
+    assert (blocks == chosen).all(-1).float().mean() > 0.97, "but for near-ties"
 
 
 @pytest.mark.parametrize("kind", ["random", "equal", "few", "huge"])
