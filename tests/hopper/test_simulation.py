@@ -86,7 +86,9 @@ def run(fault: str, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
     x = torch.randn(5 * 64 - 7, 64, generator=torch.Generator().manual_seed(0)).half()
     out = torch.zeros_like(x)
     given = [TensorDescriptor.from_tensor(each, [64, 64], None) for each in (x, out)]
-    Kernel(squares, seed)[(1,)](*given, 5, FAULT=fault)
+    launched: set[str] = set()
+    Kernel(squares, seed, launched)[(1,)](*given, 5, FAULT=fault)
+    assert launched == {"squares"}
     tiles = torch.nn.functional.pad(x.float(), (0, 0, 0, 7)).view(5, 64, 64)
     return out, (tiles @ tiles.mT).half().view(-1, 64)[: len(x)]
 
