@@ -31,11 +31,11 @@ def measure(lengths: Sequence[int], rows: int, model: Model, precision: str, rep
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu", 0)
     refusal = fast_refusal(device.type, model)
     if refusal:
-        do = "give sizes that the kernels take" if device.type == "cuda" else "run it on a GPU"
+        do = "give the kernels what they take" if device.type == "cuda" else "run it on a GPU"
         raise UsageError(f"there are no tiles to tune: {refusal}", "--tune", f"leave --tune away, or {do}")
     if rows * model.heads > MOST_ROWS:
         what = f"--rows {rows} × --heads {model.heads} = {rows * model.heads:,}, and the kernels take {MOST_ROWS:,}"
-        raise UsageError(what, "--rows, --heads", f"--rows {MOST_ROWS // model.heads}")
+        raise UsageError(what, "--rows, --heads", f"fewer of either: --rows {max(1, MOST_ROWS // model.heads)}")
     dtype = str(DTYPES[precision]).removeprefix("torch.")
     sizes = (rows, LENGTH, model.heads, model.groups, model.head_width)
     usual = Case(*sizes, dtype, hopper=has_hopper(device), shared=find_shared(device))

@@ -169,7 +169,7 @@ def test_more_rows_than_a_gpu_launches_are_no_shape_to_tune(monkeypatch: pytest.
     assert "--rows 5461" in caught.value.render()
 
 
-@pytest.mark.parametrize(("has_gpu", "do"), [(False, "run it on a GPU"), (True, "sizes that the kernels take")])
+@pytest.mark.parametrize(("has_gpu", "do"), [(False, "run it on a GPU"), (True, "give the kernels what they take")])
 def test_there_is_nothing_to_tune_without_kernels(has_gpu: bool, do: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("torch.cuda.is_available", lambda: has_gpu)
     with pytest.raises(UsageError, match="there are no tiles to tune: its kernels") as caught:

@@ -30,6 +30,8 @@ pytestmark = [pytest.mark.gpu, pytest.mark.timeout(400)]
 
 MOST_BLOCKS = "paceline.recipes.nsa.kernels.past_attention.MOST_BLOCKS"
 LIMITS = {torch.float32: 1e-5, torch.bfloat16: 2e-2, torch.float16: 4e-3}
+LAYER_LIMITS = LIMITS | {torch.float16: 1e-2}
+"""of a gradient that is the rest of large ones, such as a gate's bias: in fp16 plain torch, too, has up to 6e-3"""
 SMALL = Pattern(block=16, stride=8, selection_block=16, selected=4, window=24)
 PAPER = Pattern()
 CASES = {
@@ -78,7 +80,7 @@ def hold_to(
 ) -> None:  # fmt: skip
     """The output and every gradient by kernels, the blocks given, in all types."""
     attention = attention.float()
-    for dtype, limit in LIMITS.items():
+    for dtype, limit in LAYER_LIMITS.items():
         attention.zero_grad()
         given = hidden.float().requires_grad_()
         with nullcontext() if dtype == torch.float32 else torch.autocast("cuda", dtype):

@@ -119,19 +119,25 @@ def _check_heads(model: Model) -> Iterator[Problem]:
 def _check_kernels(model: Model) -> Iterator[Problem]:
     if model.sparse_path != "fast":
         return
-    for name, taken in (("head_width", KERNEL_WIDTHS), ("selection_block", KERNEL_BLOCKS)):
+    blocks = [size for size in KERNEL_BLOCKS if size >= model.block and size % model.stride == 0]
+    for name, taken, fitting in (
+        ("head_width", KERNEL_WIDTHS, KERNEL_WIDTHS),
+        ("selection_block", KERNEL_BLOCKS, blocks),
+    ):
         size = getattr(model, name)
         if size not in taken:
             what = f"model.{name}={size} with model.sparse_path=fast, whose kernels take {list_sizes(taken, 'and')}"
-            nearest = min(taken, key=lambda each: abs(each - size))
-            do = f"set model.{name}={nearest}, or model.sparse_path=auto"
-            yield Problem(what, f"model.{name} and model.sparse_path", do)
+            nearest = sorted(fitting, key=lambda each: abs(each - size))[:1]
+            do = " or ".join([*(f"model.{name}={each}," for each in nearest), "model.sparse_path=auto"])
+            yield Problem(what, f"model.{name} and model.sparse_path", f"set {do}")
     if model.heads > KERNEL_GROUP * model.groups:
         what = (
             f"{model.heads} heads in {model.groups} groups with model.sparse_path=fast, whose kernels take "
             f"{KERNEL_GROUP} per group at most"
         )
-        do = f"set model.groups={-(-model.heads // KERNEL_GROUP)} or more, or model.sparse_path=auto"
+        least = -(-model.heads // KERNEL_GROUP)
+        enough = next(groups for groups in range(least, model.heads + 1) if model.heads % groups == 0)
+        do = f"set model.groups={enough}, or model.sparse_path=auto"
         yield Problem(what, "model.heads, model.groups and model.sparse_path", do)
 
 

@@ -89,10 +89,9 @@ class NsaWorkload(Workload):
         word = self._config.model.tiles
         if path.name != "fast":
             return [Choice("model.tiles", word, "none", f"no kernels: {path.reason}")]
+        # Nothing is settled where the first rank, which does it and which tells of it, has a GPU without kernels.
         settled = setting.settled.get("tiles")
-        if not settled:
-            return [Choice("model.tiles", word, "built-in", "the first rank's GPU has no kernels, and settled nothing")]
-        return tell_tiles(word, settled)
+        return tell_tiles(word, settled) if settled else []
 
     def settle(self, setting: Setting, before: Mapping[str, Any]) -> Mapping[str, Any]:
         """The tiles of the kernels, where kernels compute it; ConfigError where they cannot be launched for so many rows."""

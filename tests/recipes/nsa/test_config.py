@@ -30,7 +30,7 @@ def load(*overrides: str) -> NsaConfig:
         (["model.heads=5"], "5 = 2 × 2 + 1", "set model.groups=1, or model.heads=6"),
         (["model.head_width=7"], "is odd", "set model.head_width=8"),
         (["model.sparse_path=fast"], "kernels take 64 and 128", "set model.head_width=64"),
-        (["model.sparse_path=fast", "model.head_width=64", "model.heads=34"], "16 per group", "model.groups=3 or more"),
+        (["model.sparse_path=fast", "model.head_width=64", "model.heads=34"], "16 per group", "set model.groups=17"),
         (["model.block=10"], "model.block=10 is no multiple of model.stride=4", "set model.block=12"),
         (["model.selection_block=18"], "model.selection_block=18 is no multiple", "set model.selection_block=20"),
         (["model.block=32"], "smaller than model.block=32", "set model.selection_block=32"),
@@ -75,17 +75,36 @@ def test_heads_have_to_fit_in_either(given: str, what: str) -> None:
     [
         ("model.head_width=96", "whose kernels take 64 and 128", "set model.head_width=64, or"),
         ("model.selection_block=48", "whose kernels take 16, 32, 64 and 128", "set model.selection_block=32, or"),
-        ("model.groups=1", "17 heads in 1 groups with model.sparse_path=fast", "set model.groups=2 or more, or"),
+        ("model.heads=34", "34 heads in 2 groups with model.sparse_path=fast", "set model.groups=17, or"),
     ],
 )
 def test_sizes_that_kernels_do_not_take_are_refused_without_a_gpu(given: str, what: str, do: str) -> None:
-    usual = {"model.heads": 4, "model.groups": 2, "model.head_width": 64, "model.selection_block": 64}
-    name, _, size = given.partition("=")
-    sizes = usual | {name: size} | ({"model.heads": 17} if name == "model.groups" else {})
+    """And what is advised is taken."""
     with pytest.raises(ConfigError) as caught:
-        load("model.sparse=always", "model.sparse_path=fast", *(f"{name}={size}" for name, size in sizes.items()))
+        load_fast(given)
     assert what in caught.value.render()
     assert do in caught.value.render()
+    load_fast(given, do.removeprefix("set ").partition(",")[0])
+
+
+@pytest.mark.parametrize(
+    ("sizes", "do"),
+    [
+        (["model.block=48", "model.selection_block=48"], "set model.selection_block=64, or model.sparse_path=auto"),
+        (["model.stride=24", "model.block=24", "model.selection_block=24"], "set model.sparse_path=auto"),
+    ],
+)
+def test_advised_blocks_fit_the_other_sizes(sizes: list[str], do: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load_fast(*sizes)
+    assert do in caught.value.render()
+
+
+def load_fast(*changes: str) -> None:
+    """With sizes that kernels take, but for these; the last of a name counts."""
+    usual = ["heads=4", "groups=2", "head_width=64", "block=32", "stride=16", "selection_block=64"]
+    sizes = dict(each.removeprefix("model.").split("=") for each in [*usual, *changes])
+    load("model.sparse=always", "model.sparse_path=fast", *(f"model.{name}={size}" for name, size in sizes.items()))
 
 
 def test_auto_is_sparse_from_the_break_even_on_and_says_so() -> None:

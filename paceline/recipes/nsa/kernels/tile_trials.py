@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -46,6 +47,7 @@ _HUNG_S = 60
 _LOOK_S = 0.05
 _TOLD = 160
 """characters of what a process or a compiler said at its end"""
+_ERROR = re.compile(r"[\w.]+( error|Error|Exception):")
 
 
 @dataclass(frozen=True)
@@ -182,9 +184,11 @@ def prepare_pass(inputs: Inputs, kernel: str, tile: Tile) -> Callable[[], Sequen
 
 
 def tell_end(said: str) -> str:
-    """The last line, or as much of it as may stand in a reason, which goes into events and checkpoints."""
-    last = said.strip().splitlines()[-1:]
-    return last[0][:_TOLD] if last else "without a word"
+    """The last error, else the last line, or as much of it as may stand in a reason, which goes into events and checkpoints."""
+    lines = said.strip().splitlines()
+    # What torch and Triton add below theirs is the same for every error.
+    errors = [line for line in lines if _ERROR.match(line)]
+    return (errors or lines or ["without a word"])[-1][:_TOLD]
 
 
 def is_unfit(error: Exception) -> bool:

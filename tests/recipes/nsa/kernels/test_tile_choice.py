@@ -182,13 +182,12 @@ def test_the_recipe_settles_them_where_kernels_compute_it(monkeypatch: pytest.Mo
     assert given == [("fast", settled["tiles"]["tiles"])]
 
 
-def test_a_rank_whose_first_rank_has_no_kernels_has_built_in_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_rank_whose_first_rank_has_no_kernels_begins_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     recipe = build("model.head_width=64", "model.heads=12", "model.groups=2", "data.length=256")
     pretend_gpu(monkeypatch)
     said = {choice.about: choice for choice in recipe.choices(Setting(DEVICE, "own", precision="bf16"))}
     assert said["model.sparse_path"].effective == "fast"
-    assert said["model.tiles"].effective == "built-in"
-    assert "settled nothing" in said["model.tiles"].reason
+    assert "model.tiles" not in said
 
 
 def test_a_trained_model_has_the_tiles_of_its_run_where_the_gpu_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:

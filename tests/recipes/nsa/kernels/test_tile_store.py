@@ -128,6 +128,7 @@ def test_what_time_was_over_for_keeps_all_of_it_from_being_kept() -> None:
     path, problem = save_tuned(part)
     assert path is None
     assert problem == f"2 of {total} candidates were not run: time or memory was short"
+    assert save_tuned(replace(part, complaints=["no device", "busy"]))[1].endswith("were not run: no device; busy")
     assert load_tuned(CASE, PLACE)[0] is None
     unfitting = replace(
         whole, times=dict(whole.times) | {"select": [(tile, None) for tile, _ in whole.times["select"]]}

@@ -14,7 +14,7 @@ import torch
 
 from paceline.recipes.nsa.kernels import tile_trials
 from paceline.recipes.nsa.kernels.fast_path import FAST
-from paceline.recipes.nsa.kernels.tile_trials import Job, Trial, Tried, main, run_trials, share_out
+from paceline.recipes.nsa.kernels.tile_trials import Job, Trial, Tried, main, run_trials, share_out, tell_end
 from paceline.recipes.nsa.kernels.tiles import KERNELS
 from tests.recipes.nsa.kernels.tuned import CASE
 
@@ -102,6 +102,26 @@ def test_one_that_does_not_even_begin_blames_no_tile_and_says_why(command: list[
     tried = run_trials([Trial(command, {"fails": True}, jobs) for _ in range(2)], None)
     assert tried == Tried([], ["a process for them did not begin (no such device)"]), "once"
     assert time.monotonic() - begin < 30, "and is not begun again for each"
+
+
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        ("", "without a word"),
+        ("some\nillegal access\n", "illegal access"),
+        (
+            "Traceback (most recent call last):\n  raise\ntorch.AcceleratorError: CUDA error: the device is busy\n"
+            "For debugging consider passing CUDA_LAUNCH_BLOCKING=1\nCompile with `TORCH_USE_CUDA_DSA` to …\n",
+            "torch.AcceleratorError: CUDA error: the device is busy",
+        ),
+        ("PTXAS error: Internal Triton PTX codegen error\n`ptxas` stderr:\nRepro command: ptxas", "PTXAS error: Int"),
+        ("ValueError: the first\nDuring handling …\nKeyError: 'the last'", "KeyError: 'the last'"),
+        ("x" * 1000, "x" * 160),
+    ],
+)
+def test_of_what_was_said_the_error_is_told(said: str, told: str) -> None:
+    assert tell_end(said).startswith(told)
+    assert len(tell_end(said)) <= 160
 
 
 def test_what_cannot_be_begun_leaves_none_running(command: list[str], tmp_path: Path) -> None:

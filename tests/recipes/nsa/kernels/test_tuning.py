@@ -18,10 +18,11 @@ from paceline.recipes.nsa.kernels import tile_trials, tuning
 from paceline.recipes.nsa.kernels.fast_frame import lay_out
 from paceline.recipes.nsa.kernels.stage_runs import Inputs, draw_inputs
 from paceline.recipes.nsa.kernels.tile_store import Case
+from paceline.recipes.nsa.kernels.tile_trials import Tried
 from paceline.recipes.nsa.kernels.tiles import Tile, describe
 from paceline.recipes.nsa.kernels.tuning import Timer, find_fastest, measure_all, measure_difference
 from paceline.recipes.nsa.torch_path import TORCH
-from tests.recipes.nsa.kernels.tuned import CASE
+from tests.recipes.nsa.kernels.tuned import CASE, PLACE
 
 A, B, C, D, E, F = ({"BM": size} for size in (16, 32, 64, 128, 256, 512))
 
@@ -159,6 +160,15 @@ def test_what_no_process_got_through_is_not_run(inputs: Inputs, monkeypatch: pyt
     }, "those that time was over for are left out"
     assert second not in asked
     assert timer.refused == [f"window_forward {describe(second)}: it hung"]
+
+
+def test_why_no_process_began_stands_beside_what_was_tuned(inputs: Inputs, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tuning, "try_candidates", lambda *_: Tried([], ["no such device"]))
+    monkeypatch.setattr(tuning, "draw_inputs", lambda *_: inputs)
+    monkeypatch.setattr(tuning, "find_place", lambda device: PLACE)
+    tuned = tuning.tune(inputs.case, torch.device("cpu"), repeats=1)
+    assert tuned.complaints == ["no such device"]
+    assert all(len(tried) == 1 for tried in tuned.times.values()), "of the built-in ones there are times all the same"
 
 
 def test_a_tile_that_cannot_be_compiled_is_none_and_other_errors_are_errors(
