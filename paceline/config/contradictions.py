@@ -35,6 +35,7 @@ def check(config: RunConfig, origins: Mapping[str, str], facts: Facts) -> list[P
         *_check_batches(config, given, facts),
         *_check_length(config, given, facts),
         *_check_device(config, given, facts),
+        *_check_repeating(config, given),
         *_check_evaluation(config, given),
         *_check_attention(config, given),
         *_check_loader(config, given, facts),
@@ -246,6 +247,17 @@ def _check_device(config: RunConfig, given: _Given, facts: Facts) -> Iterator[Pr
             "precision.mode=fp16 needs a GPU, and none is visible (a CPU has no fast fp16)",
             given.where("precision.mode"),
             "set precision.mode=bf16, or precision.mode=fp32",
+        )
+
+
+def _check_repeating(config: RunConfig, given: _Given) -> Iterator[Problem]:
+    search = config.train.compile
+    if config.run.deterministic and search.enabled and search.mode != "default":
+        yield Problem(
+            f"run.deterministic=true cannot be combined with {given.say('train.compile.mode')} "
+            "(it chooses kernels by timing them, so that a resumed run may compute by others)",
+            given.where("run.deterministic", "train.compile.mode"),
+            "set train.compile.mode=default, or run.deterministic=false",
         )
 
 

@@ -36,6 +36,17 @@ def test_static_graph_with_what_is_compiled():
     assert problem.do == "set parallel.static_graph=false"
 
 
+def test_the_same_bits_with_kernels_that_are_chosen_by_timing():
+    searching = ("train.compile.enabled=true", "train.compile.mode=max-autotune-no-cudagraphs")
+    (problem,) = problems_of("run.deterministic=true", *searching)
+    assert "run.deterministic=true cannot be combined with train.compile.mode=max-autotune-no-cudagraphs" in problem.what
+    assert problem.where == f"override 'run.deterministic=true' and override '{searching[1]}'"
+    assert problem.do == "set train.compile.mode=default, or run.deterministic=false"
+    assert problems_of(*searching) == []
+    assert problems_of("run.deterministic=true", searching[0]) == []
+    assert problems_of("run.deterministic=true", searching[1]) == [], "nothing is compiled"
+
+
 def test_powersgd_with_a_scale_that_changes():
     (problem,) = problems_of("parallel.compression=powersgd", "precision.mode=fp16", facts=Facts(1, 1))
     assert "precision.mode=fp16" in problem.what

@@ -71,6 +71,9 @@ def fast_refusal(device_type: str, model: Model) -> str:
     if model.selection_block not in KERNEL_BLOCKS:
         taken = list_sizes(KERNEL_BLOCKS, "or")
         return f"its kernels take selection blocks of {taken} tokens, not {model.selection_block}"
+    if torch.version.hip:
+        # There torch calls a GPU cuda, too, and numbers that are no compute capabilities look like Hopper's.
+        return "its kernels are for GPUs of NVIDIA, and this torch is for those of AMD"
     if find_spec("triton") is None:
         return "its kernels need Triton, which is not installed"
     capability = torch.cuda.get_device_capability(device_type)

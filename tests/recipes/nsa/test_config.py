@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import torch
 
 from paceline.config.contradictions import Facts
 from paceline.errors import ConfigError
@@ -191,6 +192,14 @@ def test_older_gpus_have_no_kernels(capability: tuple[int, int], name: str, monk
     assert path.name == name
     if name == "torch":
         assert path.reason == "its kernels need a GPU of compute capability 8.0 or later, and this one has 7.5"
+
+
+def test_gpus_of_amd_have_no_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An MI300 says 9.4 where NVIDIA's say their compute capability, and Hopper is 9.0."""
+    pretend_gpu(monkeypatch, (9, 4))
+    monkeypatch.setattr(torch.version, "hip", "7.0")
+    path = choose_path("auto", "cuda", Model(), "warn")
+    assert (path.name, path.reason) == ("torch", "its kernels are for GPUs of NVIDIA, and this torch is for those of AMD")
 
 
 def test_kernels_where_there_is_a_gpu_and_triton(monkeypatch: pytest.MonkeyPatch) -> None:
