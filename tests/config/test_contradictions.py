@@ -39,7 +39,9 @@ def test_static_graph_with_what_is_compiled():
 def test_the_same_bits_with_kernels_that_are_chosen_by_timing():
     searching = ("train.compile.enabled=true", "train.compile.mode=max-autotune-no-cudagraphs")
     (problem,) = problems_of("run.deterministic=true", *searching)
-    assert "run.deterministic=true cannot be combined with train.compile.mode=max-autotune-no-cudagraphs" in problem.what
+    assert (
+        "run.deterministic=true cannot be combined with train.compile.mode=max-autotune-no-cudagraphs" in problem.what
+    )
     assert problem.where == f"override 'run.deterministic=true' and override '{searching[1]}'"
     assert problem.do == "set train.compile.mode=default, or run.deterministic=false"
     assert problems_of(*searching) == []

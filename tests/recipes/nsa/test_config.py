@@ -199,7 +199,10 @@ def test_gpus_of_amd_have_no_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
     pretend_gpu(monkeypatch, (9, 4))
     monkeypatch.setattr(torch.version, "hip", "7.0")
     path = choose_path("auto", "cuda", Model(), "warn")
-    assert (path.name, path.reason) == ("torch", "its kernels are for GPUs of NVIDIA, and this torch is for those of AMD")
+    assert (path.name, path.reason) == (
+        "torch",
+        "its kernels are for GPUs of NVIDIA, and this torch is for those of AMD",
+    )
 
 
 def test_kernels_where_there_is_a_gpu_and_triton(monkeypatch: pytest.MonkeyPatch) -> None:
