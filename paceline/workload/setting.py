@@ -47,7 +47,7 @@ class Chooses(Protocol):
     """What a workload has besides, where it makes choices of its own that a run's events must tell of."""
 
     def choices(self, setting: Setting) -> Sequence[Choice]:
-        """For the place where it runs, the same on every rank; ConfigError where nothing is left to choose."""
+        """For the place where it runs, the same on every rank whose GPU is of the same kind; ConfigError where nothing is left to choose."""
         ...
 
 

@@ -30,8 +30,8 @@ pytestmark = [pytest.mark.gpu, pytest.mark.timeout(400)]
 
 MOST_BLOCKS = "paceline.recipes.nsa.kernels.past_attention.MOST_BLOCKS"
 LIMITS = {torch.float32: 1e-5, torch.bfloat16: 2e-2, torch.float16: 4e-3}
-LAYER_LIMITS = LIMITS | {torch.float16: 1e-2}
-"""of a gradient that is the rest of large ones, such as a gate's bias: in fp16 plain torch, too, has up to 6e-3"""
+BIAS, HALF_BIAS_LIMIT = "gates.project.bias", 1e-2
+"""three sums that nearly vanish: in fp16 plain torch, too, has up to 6e-3"""
 SMALL = Pattern(block=16, stride=8, selection_block=16, selected=4, window=24)
 PAPER = Pattern()
 CASES = {
@@ -80,7 +80,7 @@ def hold_to(
 ) -> None:  # fmt: skip
     """The output and every gradient by kernels, the blocks given, in all types."""
     attention = attention.float()
-    for dtype, limit in LAYER_LIMITS.items():
+    for dtype, limit in LIMITS.items():
         attention.zero_grad()
         given = hidden.float().requires_grad_()
         with nullcontext() if dtype == torch.float32 else torch.autocast("cuda", dtype):
@@ -99,7 +99,8 @@ def hold_to(
         worst = max(errors, key=lambda weight: errors[weight])
         print(f"{list(positions.shape)} {dtype}: {worst} {errors[worst]:.1e}")
         # One by one: what is not a number is never the largest.
-        assert all(error <= limit for error in errors.values()), (dtype, errors)
+        limits = {BIAS: HALF_BIAS_LIMIT} if dtype == torch.float16 else {}
+        assert all(error <= limits.get(name, limit) for name, error in errors.items()), (dtype, errors)
 
 
 @pytest.mark.usefixtures("most_blocks")

@@ -4,11 +4,12 @@
 gather_attention.py launches it, and imports this file only where Triton is. The files of the gradients, gather_gradient_kernels.py and
 key_gradient_kernels.py, share what copies. mypy knows nothing of Gluon's language.
 
-It computes what nsa_chosen_forward_kernel does (chosen_kernels.py, whose names and shapes are these), a block and the queries that chose it.
-There every thread works out addresses, waits for what it gathers and writes it; here a warp of its own has the copy engine fetch queries, all
-heads of a group at a time, some tiles ahead, another one has it write what was found, and four warps do nothing but compute. The R heads of a query take RP rows of a tile, 8 or 16: what there is no head for is read as zeros and written nowhere.
-What is multiplied by a probability of 0 is not masked besides: where a number is not finite it may spread to keys of other documents.
-A tile is PER queries; NBUF of them are fetched ahead. Tiles lie in shared memory as the matrix units want them, 64 numbers wide: HALVES of a head.
+It computes what nsa_chosen_forward_kernel does (chosen_kernels.py, whose names and shapes are these), a block and the queries that chose
+it. There every thread works out addresses, waits for what it gathers and writes it; here a warp of its own has the copy engine fetch
+queries, all heads of a group at a time, some tiles ahead, another one has it write what was found, and four warps do nothing but compute.
+The R heads of a query take RP rows of a tile, 8 or 16: what there is no head for is read as zeros and written nowhere. What is multiplied
+by a probability of 0 is not masked besides: where a number is not finite it may spread to keys of other documents. A tile is PER queries;
+NBUF of them are fetched ahead. Tiles lie in shared memory as the matrix units want them, 64 numbers wide: HALVES of a head.
 """
 
 from __future__ import annotations

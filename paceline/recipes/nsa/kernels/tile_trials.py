@@ -47,7 +47,7 @@ _HUNG_S = 60
 _LOOK_S = 0.05
 _TOLD = 160
 """characters of what a process or a compiler said at its end"""
-_ERROR = re.compile(r"[\w.]+( error|Error|Exception):")
+_ERROR = re.compile(r"[\w.]+( error|Error|Exception):|ptxas (fatal|error)")
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from paceline.recipes.nsa.compression import Compression
 from paceline.recipes.nsa.kernels import chosen_attention, fast_cache, fast_path, fast_selection, past_attention
 from paceline.recipes.nsa.kernels.fast_cache import FastCache
 from paceline.recipes.nsa.moment import build_moment
-from paceline.recipes.nsa.pattern import Pattern, build_frame
+from paceline.recipes.nsa.pattern import Frame, Pattern, build_frame
 from paceline.recipes.nsa.rotary import build_rotation
 from paceline.recipes.nsa.selection import choose_blocks
 from paceline.recipes.nsa.stages import Stages, States, turn_keys
@@ -33,6 +33,22 @@ SMALL = Pattern(block=8, stride=4, selection_block=16, selected=4, window=24)
 WIDTH = 16
 LIMIT = 5e-6
 HALF_LIMIT = 2e-3
+
+
+def go_through(
+    stages: Stages, given: Sequence[Tensor], compression: Compression, frame: Frame, pattern: Pattern,
+    blocks: Tensor | None = None,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    """(the blocks, selected here unless they are given, and the branches' mix), of a query, six states and gates."""
+    query, *states, gates = given
+    laid_out = stages.lay_out(frame, pattern)
+    keys, values = (stages.compress(each, compression, laid_out) for each in states[:2])
+    compressed, logsum = stages.attend_compressed(query, keys, values, laid_out)
+    if blocks is None:
+        blocks = stages.select(query.detach(), keys.detach(), logsum, laid_out, pattern)
+    selected = stages.attend_selected(query, states[2], states[3], blocks, laid_out, pattern)
+    window = stages.attend_window(query, states[4], states[5], laid_out, pattern)
+    return blocks, stages.mix(gates, compressed, selected, window)
 
 
 @pytest.mark.parametrize(
@@ -65,13 +81,7 @@ def test_every_stage_and_its_gradients(
     upstream = torch.randn(rows, length, heads * groups, WIDTH)
 
     def run(stages: Stages) -> tuple[Tensor, Tensor, tuple[Tensor, ...]]:
-        laid_out = stages.lay_out(frame, pattern)
-        keys, values = (stages.compress(each, compression, laid_out) for each in states[:2])
-        compressed, logsum = stages.attend_compressed(query, keys, values, laid_out)
-        blocks = stages.select(query.detach(), keys.detach(), logsum, laid_out, pattern)
-        selected = stages.attend_selected(query, states[2], states[3], blocks, laid_out, pattern)
-        window = stages.attend_window(query, states[4], states[5], laid_out, pattern)
-        mixed = stages.mix(gates, compressed, selected, window)
+        blocks, mixed = go_through(stages, (query, *states, gates), compression, frame, pattern)
         return mixed.detach(), blocks, torch.autograd.grad(mixed, flows_to, upstream)
 
     mixed, blocks, gradients = run(fast_path.FAST)
@@ -97,29 +107,20 @@ def test_every_stage_and_its_gradients_in_fp16(by_words: bool, monkeypatch: pyte
     compression = Compression(SMALL.block, width, 24)
     upstream = torch.randn(1, length, heads * groups, width).half()
 
-    def run(stages: Stages, given: Sequence[Tensor], phi: Compression, blocks: Tensor | None) -> list[Tensor]:
-        query, *states, gates = given
-        laid_out = stages.lay_out(frame, SMALL)
-        keys, values = (stages.compress(each, phi, laid_out) for each in states[:2])
-        compressed, logsum = stages.attend_compressed(query, keys, values, laid_out)
-        if blocks is None:
-            blocks = stages.select(query.detach(), keys.detach(), logsum, laid_out, SMALL)
-        selected = stages.attend_selected(query, states[2], states[3], blocks, laid_out, SMALL)
-        window = stages.attend_window(query, states[4], states[5], laid_out, SMALL)
-        mixed = stages.mix(gates, compressed, selected, window)
-        gradients = torch.autograd.grad(mixed, [*given, *phi.parameters()], upstream.to(mixed.dtype))
-        return [blocks, mixed, *gradients]
+    def run(stages: Stages, given: Sequence[Tensor], phi: Compression, blocks: Tensor | None = None) -> list[Tensor]:
+        blocks, mixed = go_through(stages, given, phi, frame, SMALL, blocks)
+        return [blocks, mixed, *torch.autograd.grad(mixed, [*given, *phi.parameters()], upstream.to(mixed.dtype))]
 
     given = (query, *states, gates)
     with torch.autocast("cpu", torch.float16):
-        blocks, mixed, *gradients = run(fast_path.FAST, given, compression, None)
+        blocks, mixed, *gradients = run(fast_path.FAST, given, compression)
     exact = [each.detach().double().requires_grad_() for each in given]
     phi = copy.deepcopy(compression).double()
     _, *expected = run(torch_path.TORCH, exact, phi, blocks)
     assert mixed.dtype == torch.float16
     errors = [relative_error(*pair) for pair in zip((mixed, *gradients), expected, strict=True)]
     assert all(error < HALF_LIMIT for error in errors), errors
-    chosen = run(torch_path.TORCH, exact, phi, None)[0]
+    chosen = run(torch_path.TORCH, exact, phi)[0]
     assert (blocks == chosen).all(-1).float().mean() > 0.97, "but for near-ties"
 
 

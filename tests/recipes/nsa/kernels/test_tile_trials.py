@@ -114,7 +114,12 @@ def test_one_that_does_not_even_begin_blames_no_tile_and_says_why(command: list[
             "For debugging consider passing CUDA_LAUNCH_BLOCKING=1\nCompile with `TORCH_USE_CUDA_DSA` to …\n",
             "torch.AcceleratorError: CUDA error: the device is busy",
         ),
-        ("PTXAS error: Internal Triton PTX codegen error\n`ptxas` stderr:\nRepro command: ptxas", "PTXAS error: Int"),
+        (
+            "PTXAS error: Internal Triton PTX codegen error\n`ptxas` stderr:\n"
+            "ptxas fatal   : (C7600) Register allocation failed with register count of '128'\nRepro command: ptxas -v",
+            "ptxas fatal   : (C7600) Register allocation failed with register count of '128'",
+        ),
+        ("PTXAS error: Internal Triton PTX codegen error\n`ptxas` stderr:\n\nRepro command: ptxas", "PTXAS error: Int"),
         ("ValueError: the first\nDuring handling …\nKeyError: 'the last'", "KeyError: 'the last'"),
         ("x" * 1000, "x" * 160),
     ],
