@@ -137,7 +137,7 @@ def test_what_changes_nothing_is_named() -> None:
 
 
 def test_trainings_that_the_page_tunes_have_tiles() -> None:
-    page = (Path(__file__).parents[3] / "docs" / "nsa.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[3] / "docs" / "nsa-kernels.md").read_text(encoding="utf-8")
     commands = [
         line.split() for line in page.splitlines() if line.startswith("paceline train") and "model.tiles=" in line
     ]
