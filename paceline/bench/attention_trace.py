@@ -40,7 +40,7 @@ class Audit:
 def audit_run(root: Path) -> Audit:
     """Audits the newest profile of a run, all ranks that wrote one."""
     run = read_run(root)
-    choices = {event["about"]: event for event in run.events_of("choice")}
+    choices = run.choices()
     promise = choices.get("attention.backend")
     if promise is None:
         what = "the run did not record which attention it uses (no choice attention.backend)"
@@ -49,7 +49,7 @@ def audit_run(root: Path) -> Audit:
     promised = str(promise["effective"])
     own = {*OWN, *filter(is_own, read_promise(promised).values())}
     by_rank = [find_attention(read_trace(trace), own) for trace in traces]
-    requested = str(choices["attention.impl"]["requested"])
+    requested = str(choices.get("attention.impl", {}).get("requested", "unknown"))
     wrong = dict.fromkeys(filter(None, (check_promise(promised, seen) for seen in by_rank)))
     seen = _add_up(by_rank)
     branches = {each.backend: name_attentions(promised, each.backend) for each in seen}

@@ -59,13 +59,13 @@ def _explain_missing(root: Path, trace: Path) -> str:
         return ""
     run, attempt = read_run(root), int(attempt_name[1])
     # The last word on each: compiling may have been given up.
-    chosen = {event["about"]: event["effective"] for event in run.events_of("choice", attempt=attempt)}
-    hiding = [f"{key}=true" for key in _HIDING if chosen.get(key) is True]
+    chosen = run.choices(attempt=attempt)
+    hiding = [f"{key}=true" for key in _HIDING if key in chosen and chosen[key]["effective"] is True]
     if not hiding:
         return ""
     words = [f"{key}=false" for key in _HIDING]  # both, always: what is not compiled may be recorded instead
     plans, profiles = (run.events_of(kind, attempt=attempt) for kind in ("plan", "profile"))
-    if plans and profiles and plans[-1].get("horizon"):
+    if plans and profiles and plans[-1].get("horizon") and profiles[-1].get("last_step"):
         # No longer than to what was profiled, at the rates it was profiled at: a warm-up may be longer than that.
         words += [
             f"train.max_steps={profiles[-1]['last_step']}",

@@ -9,12 +9,14 @@ import contextlib
 import importlib.util
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from paceline.errors import PacelineError, UsageError, error_from_record
+from paceline.launch.death import KILLED_DO, describe_signal
 from paceline.telemetry.failure import parse_failure
 
 
@@ -49,7 +51,7 @@ def ask_worker(
         do = f"{otherwise}, or look at what it does" if otherwise else "look at what it does"
         raise PacelineError(f"the worker did not answer within {timeout_s} s", shown, do) from None
     if child.returncode != 0:
-        raise read_failure(child.stderr, shown, otherwise)
+        raise read_failure(child.stderr, child.returncode, shown, otherwise)
     try:
         answer: dict[str, Any] = json.loads(child.stdout.splitlines()[-1])
     except (IndexError, json.JSONDecodeError) as error:
@@ -57,8 +59,8 @@ def ask_worker(
     return answer
 
 
-def read_failure(stderr: str, where: str, otherwise: str = "") -> PacelineError:
-    """The error that a worker left on its standard error."""
+def read_failure(stderr: str, code: int, where: str, otherwise: str = "") -> PacelineError:
+    """The error that a worker left on its standard error, or what ended it without a word."""
     lines = stderr.splitlines()
     for line in reversed(lines):
         record = parse_failure(line)
@@ -67,7 +69,11 @@ def read_failure(stderr: str, where: str, otherwise: str = "") -> PacelineError:
             if record.get("traceback"):
                 error.add_note(f"in the worker:\n{record['traceback']}")  # for --debug
             return error
-    last = next((line for line in reversed(lines) if line.strip()), "it said nothing")
+    if code == -signal.SIGKILL:
+        what = f"the worker was killed by {describe_signal(-code)}"
+        return PacelineError(what, where, f"{KILLED_DO}, or {otherwise or 'ask for less'}")
+    ended = f"it was ended by {describe_signal(-code)}" if code < 0 else "it said nothing"
+    last = next((line for line in reversed(lines) if line.strip()), ended)
     do = "run that command to see more" + (f", or {otherwise}" if otherwise else "")
     return PacelineError(f"the worker failed: {last}", where, do)
 

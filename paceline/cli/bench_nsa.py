@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import json
-import sys
 from typing import Annotated, Any
 
 import typer
 
 from paceline.cli.arguments import Debug, Json
+from paceline.cli.whole_table import print_whole
 from paceline.errors import UsageError
 
-_ENDLESS = 10_000
-"""columns, of which a table takes what it needs"""
 _TITLES = {
     "compress": "compress (keys and values)",
     "compressed": "compressed",
@@ -90,7 +88,7 @@ def command(
         raise UsageError("--tune and --decode are two things", "paceline bench nsa", "one after the other")
     if not tune and (rows or precision):
         raise UsageError("--rows and --precision are for --tune", "paceline bench nsa", "add --tune")
-    asked = [word for length in lengths or () for word in ("--length", str(length))]
+    asked = [word for length in dict.fromkeys(lengths or ()) for word in ("--length", str(length))]
     shape = ["--heads", str(heads), "--groups", str(groups), "--width", str(width), "--repeats", str(repeats)]
     if tune:
         more = ["--rows", str(rows or 1), "--precision", precision or "bf16"]
@@ -104,21 +102,12 @@ def command(
         print(json.dumps(measured))
         return
     print(f"{measured['device']}, torch {measured['torch']}; path {measured['path']}: {measured['reason']}")
-    _print_whole(build_table(measured))
+    print_whole(build_table(measured))
     if decode:
-        _print_whole(build_decoding_table(measured))
+        print_whole(build_decoding_table(measured))
     for dense, length in measured["break_even"].items():
         told = f"from {length:,} tokens on (of those measured)" if length else "at none of these lengths"
         print(f"faster than {_TITLES[f'layer_{dense}']}: {told}")
-
-
-def _print_whole(table: Any) -> None:
-    """With every digit: seven lengths are wider than many terminals. In a pipe or a file a line is as long as it is."""
-    from rich.console import Console
-
-    for column in table.columns:
-        column.min_width = max(len(word) for cell in (column.header, *column.cells) for word in cell.split() or [""])
-    Console(soft_wrap=True, width=None if sys.stdout.isatty() else _ENDLESS).print(table)
 
 
 def print_tuned(tuned: dict[str, Any], as_json: bool) -> None:
@@ -133,7 +122,7 @@ def print_tuned(tuned: dict[str, Any], as_json: bool) -> None:
             built_in, fastest = (_say_ms(row[name]) for name in ("built_in_ms", "fastest_ms"))
             table.add_row(row["kernel"], row["built_in"], built_in, row["fastest"], fastest)
         print(f"{case['place']}; ms of the forward or the backward that the kernel is part of")
-        _print_whole(table)
+        print_whole(table)
         measured, tried = (sum(row[name] for row in case["kernels"]) for name in ("measured", "tried"))
         print(f"{measured} of {tried} candidates could be timed")
         for refused in case["refused"]:

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from paceline.cli.arguments import Debug, Json
+from paceline.cli.whole_table import print_whole
 from paceline.errors import GateError
 
 
@@ -23,8 +24,6 @@ def command(
 
     Example: paceline bench parity --length 8192
     """
-    from rich.console import Console
-
     from paceline.cli.asking import ask_worker, waiting
 
     with waiting("comparing with the reference, and timing"):
@@ -33,7 +32,7 @@ def command(
         print(json.dumps(measured))
     else:
         print(f"{measured['device']}, torch {measured['torch']}; fast: {measured['fast']}")
-        Console().print(build_table(measured))
+        print_whole(build_table(measured))
         for path, times in measured["times"].items():
             spent = f"forward {times['forward_ms']:,.2f} ms, backward {times['backward_ms']:,.2f} ms"
             print(f"{path}, {measured['length']:,} tokens, one layer of 12 heads in 2 groups: {spent}")

@@ -74,7 +74,7 @@ def evaluate(root: Path, checkpoint: str) -> Evaluation:
     """Asks a worker process, under the conditions that the run recorded."""
     with readable(root):
         run = read_run(root)
-    recorded = {event["about"]: event["effective"] for event in run.events_of("choice")}
+    recorded = {about: event["effective"] for about, event in run.choices().items()}
     arguments = ["paceline.worker.model", "evaluate", str(root), "--checkpoint", checkpoint]
     device = str(recorded.get("device", "auto")).partition(":")[0]
     arguments += ["--device", device]

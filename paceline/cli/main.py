@@ -10,12 +10,14 @@ import sys
 from collections.abc import Callable, Sequence
 from types import FrameType
 
+from paceline.cli.streams import open_closed
 from paceline.errors import PacelineError, StorageError, UsageError
 
 _NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EIO}
 
 
 def main() -> None:
+    open_closed()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # an arrow that a terminal cannot show is no reason to end a run
@@ -104,8 +106,6 @@ def _flushed(code: int) -> int:
 
 def _flush(more: str = "") -> OSError | None:
     """Writes what is left, and `more`; returns why it cannot."""
-    if sys.stdout is None:
-        return None
     try:
         sys.stdout.write(more)
         sys.stdout.flush()

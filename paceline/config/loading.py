@@ -18,7 +18,7 @@ from pydantic_core import ErrorDetails
 
 from paceline.config.describe import Key, describe, describe_sections
 from paceline.config.nearest import nearest, nearest_key
-from paceline.config.overrides import parse_overrides
+from paceline.config.overrides import check_text, parse_overrides
 from paceline.config.sections import Section
 from paceline.config.source import Entry, Layer, show
 from paceline.errors import ConfigError, Problem
@@ -50,7 +50,11 @@ def resolve(
     found = [*problems]
     typed = parse_overrides(overrides)
     for key, (value, origin) in (flags or {}).items():
-        typed.add(key, value, origin)
+        problem = check_text(value, "flag") if isinstance(value, str) else None
+        if problem is None:
+            typed.add(key, value, origin)
+        else:
+            typed.problems.append(problem)
     for layer in (base, typed):
         found += layer.problems
         for name, entry in layer.entries.items():

@@ -20,12 +20,9 @@ def parse_overrides(texts: Sequence[str]) -> Layer:
         origin = f"override '{text}'"
         key, equals, value = text.partition("=")
         key = key.strip()
-        if not _is_utf8(text):
-            shown = text.encode(errors="backslashreplace").decode()
-            what = "this override is not UTF-8 text, so that config.yaml could not hold it"
-            layer.problems.append(
-                Problem(what, f"override '{shown}'", "write it in UTF-8, or rename the file it names")
-            )
+        problem = check_text(text, "override")
+        if problem is not None:
+            layer.problems.append(problem)
         elif not equals:
             layer.problems.append(Problem(f"'{text}' has no value", origin, f"write {key or 'section.key'}=VALUE"))
         elif not key or key.startswith(".") or key.endswith(".") or ".." in key:
@@ -35,9 +32,13 @@ def parse_overrides(texts: Sequence[str]) -> Layer:
     return layer
 
 
-def _is_utf8(text: str) -> bool:
-    """Whether the bytes on the command line were: Python gives others as surrogates."""
-    return not any("\ud800" <= letter <= "\udfff" for letter in text)
+def check_text(text: str, kind: str) -> Problem | None:
+    """What is wrong with an override or a flag whose bytes on the command line were no UTF-8: Python gives such as surrogates."""
+    if not any("\ud800" <= letter <= "\udfff" for letter in text):
+        return None
+    shown = text.encode(errors="backslashreplace").decode()
+    what = f"this {kind} is not UTF-8 text, so that config.yaml could not hold it"
+    return Problem(what, f"{kind} '{shown}'", "write it in UTF-8, or rename the file it names")
 
 
 def _add(key: str, value: str, origin: str, layer: Layer) -> None:

@@ -15,15 +15,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from paceline.errors import HaltedError, LoaderError, PacelineError, Problem, RankLostError, error_from_record
+from paceline.launch.death import KILLED_DO, describe_signal
 from paceline.launch.process import RankExit
 from paceline.telemetry.stop_request import EXIT_CODES
-
-_SIGNAL_HINTS = {
-    signal.SIGKILL: "often the out-of-memory killer",
-    signal.SIGSEGV: "a crash in native code",
-    signal.SIGABRT: "native code gave up, see its log",
-    signal.SIGBUS: "often a full /dev/shm or disk under a memory map",
-}
 
 
 @dataclass(frozen=True)
@@ -174,14 +168,8 @@ def _silent_death(cause: RankExit, logs: str) -> RankLostError:
         what = f"rank {cause.rank} (pid {cause.pid}) ended with exit code {cause.exit_code} without saying why"
         return RankLostError(what, where, "read the end of that log")
     number = -cause.exit_code
-    try:
-        name = signal.Signals(number).name
-    except ValueError:
-        name = "unknown"
-    hint = _SIGNAL_HINTS.get(number)  # type: ignore[call-overload]
-    described = f"{name}; {hint}" if hint else name
-    what = f"rank {cause.rank} (pid {cause.pid}) was killed by signal {number} ({described})"
-    do = "check the kernel's log (dmesg) and free memory" if number == signal.SIGKILL else "read the end of that log"
+    what = f"rank {cause.rank} (pid {cause.pid}) was killed by {describe_signal(number)}"
+    do = KILLED_DO if number == signal.SIGKILL else "read the end of that log"
     return RankLostError(what, where, do)
 
 

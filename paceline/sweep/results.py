@@ -153,7 +153,7 @@ def _last_evaluation(run: Run) -> dict[str, float]:
 
 def _choices(run: Run) -> dict[str, dict[str, Any]]:
     fields = ("requested", "effective", "reason")
-    return {str(event["about"]): {name: event.get(name) for name in fields} for event in run.events_of("choice")}
+    return {about: {name: event.get(name) for name in fields} for about, event in run.choices().items()}
 
 
 def _finite(value: Any) -> float | None:

@@ -33,6 +33,11 @@ class Run:
     def events_of(self, kind: str, **match: Any) -> list[Row]:
         return [e for e in self.events if e.get("kind") == kind and all(e.get(k) == v for k, v in match.items())]
 
+    def choices(self, **match: Any) -> dict[str, Row]:
+        """The last word on each matter that the run chose about; events that lack what they are about, or what was chosen, are none."""
+        told = self.events_of("choice", **match)
+        return {e["about"]: e for e in told if isinstance(e.get("about"), str) and "effective" in e}
+
     def beats(self, rank: int) -> list[Row]:
         return read_known(self.layout.heartbeat(rank))
 

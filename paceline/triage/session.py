@@ -14,7 +14,7 @@ from pathlib import Path
 from paceline.config.source import show
 from paceline.diagnose.examine import examine_run
 from paceline.errors import OccupiedError, UsageError
-from paceline.files import Lock
+from paceline.files import Lock, storage_errors
 from paceline.launch.signals import OperatorSignals
 from paceline.recipes.job import Flags
 from paceline.sweep.fingerprint import describe_surroundings, digest_of
@@ -49,9 +49,11 @@ class Session:
 
     def run(self, say: Say) -> Outcome:
         """The outcome, which is in triage.json and triage.md by then."""
-        self.out.mkdir(parents=True, exist_ok=True)
         lock = Lock(self.out / ".lock")
-        if not lock.acquire():
+        with storage_errors(self.out):
+            self.out.mkdir(parents=True, exist_ok=True)
+            is_free = lock.acquire()
+        if not is_free:
             raise OccupiedError(
                 "another triage runs in this directory", str(self.out), "wait for it, or give --out DIR"
             )

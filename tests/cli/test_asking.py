@@ -54,9 +54,17 @@ def test_an_answer_that_does_not_come(as_worker):
 
 
 def test_a_worker_that_dies_without_a_word_of_ours():
-    error = read_failure("Traceback …\nSegmentation fault\n\n", "python -m paceline.worker x")
+    error = read_failure("Traceback …\nSegmentation fault\n\n", 1, "python -m paceline.worker x")
     assert "Segmentation fault" in error.problems[0].what
     assert error.problems[0].where == "python -m paceline.worker x"
+
+
+def test_a_worker_that_was_killed_says_by_what(as_worker):
+    name = as_worker("import os, signal\nos.kill(os.getpid(), signal.SIGKILL)")
+    with pytest.raises(PacelineError, match=r"signal 9 \(SIGKILL; often the out-of-memory killer\)") as caught:
+        ask_worker([name], otherwise="use --no-sizes")
+    assert caught.value.problems[0].do == "check the kernel's log (dmesg) and free memory, or use --no-sizes"
+    assert "signal 11 (SIGSEGV; a crash in native code)" in read_failure("", -11, "x").problems[0].what
 
 
 def test_without_torch(monkeypatch):

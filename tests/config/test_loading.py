@@ -47,6 +47,15 @@ def test_an_override_and_a_flag_must_agree():
     ]
 
 
+def test_a_flag_that_is_no_text_is_refused_in_one_line():
+    flags = {"run.out": ("l\udce4uf", "flag --out")}
+    with pytest.raises(ConfigError) as caught:
+        resolve(RunConfig, BASE, [], flags)
+    (problem,) = caught.value.problems
+    assert problem.what == "this flag is not UTF-8 text, so that config.yaml could not hold it"
+    assert problem.where == "flag 'l\\udce4uf'"
+
+
 def test_three_wrong_things_are_reported_together_with_their_places(tmp_path: Path):
     path = tmp_path / "a.yaml"
     path.write_text("recipe: x\ntrain:\n  max_stepz: 5\n  global_batch: many\n")

@@ -107,3 +107,15 @@ def test_the_last_beat_of_each_rank(tmp_path: Path) -> None:
         file.writelines(f'{{"rank":1,"step":{step},"pad":"{"é" * 300}"}}\n' for step in range(300))
         file.write('{"rank":1,"st')  # a torn tail
     assert [(beat["rank"], beat["step"]) for beat in run.last_beats()] == [(0, 18), (1, 299)]
+
+
+def test_the_last_word_on_each_choice_and_none_that_says_nothing() -> None:
+    run = read_run(EXAMPLE)
+    said = {"kind": "choice", "attempt": 1, "about": "device", "effective": "cpu"}
+    odd = [{"about": "device"}, {"effective": "cuda"}, {"about": ["device"], "effective": "cuda"}]
+    later = {"attempt": 2, "effective": "cuda:0"}
+    run.events[:] = [said, *({"kind": "choice", **each} for each in odd), {"kind": "plan", "about": "device"}]
+    assert run.choices() == {"device": said}
+    run.events.append(said | later)
+    assert run.choices() == {"device": said | later}
+    assert run.choices(attempt=1) == {"device": said}

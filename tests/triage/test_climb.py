@@ -184,6 +184,15 @@ def test_a_script_of_ones_own_has_other_knobs(tmp_path: Path) -> None:
     assert "has no key" in changes[2].skip
 
 
+@pytest.mark.parametrize("below", ["", "deeper"])
+def test_a_directory_that_cannot_be_is_said(tmp_path: Path, below: str) -> None:
+    (tmp_path / "file").write_text("somebody's")
+    flags = {"launch.nproc": (2, "a test"), "launch.gpus": ([], "a test")}
+    session = Session("sasrec", [], flags, Options(out=tmp_path / "file" / below))
+    with pytest.raises(UsageError, match="a file stands where a directory is needed"):
+        session.run(lambda line: None)
+
+
 def test_what_it_came_to_is_written(tmp_path: Path) -> None:
     made = Made(lambda settings: HEALTHY if "parallel.bucket_mb" in settings else STALLED)
     outcome = climb(tmp_path, made)

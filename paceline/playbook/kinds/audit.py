@@ -89,12 +89,12 @@ class Audit(Phase):
 
 
 def tells_attention(run: Run) -> bool:
-    return any(event.get("about") == _PROMISE for event in run.events_of("choice"))
+    return _PROMISE in run.choices()
 
 
 def find_fallbacks(run: Run) -> list[str]:
     """What was asked for and not served, in words; and, on a GPU, plain torch that nobody asked for in place of the recipe's kernels."""
-    choices = {str(event.get("about")): event for event in run.events_of("choice")}
+    choices = run.choices()
     found = []
     for about in _ASKED:
         event = choices.get(about)

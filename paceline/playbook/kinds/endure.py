@@ -110,9 +110,7 @@ class Endure(Train):
 
 def has_gates(run: Run) -> bool:
     """Whether its attention is of branches with gates, as it said at its start: it has to tell of them then."""
-    return any(
-        event.get("about") == "model.sparse" and event.get("effective") == "sparse" for event in run.events_of("choice")
-    )
+    return run.choices().get("model.sparse", {}).get("effective") == "sparse"
 
 
 def has_memory(run: Run) -> bool:

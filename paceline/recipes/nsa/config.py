@@ -96,49 +96,47 @@ def check(config: NsaConfig) -> list[Problem]:
     """Contradictions that types alone cannot see."""
     model = config.model
     if not is_sparse(config)[0]:
-        return [*_check_heads(model), *check_data(config.data, None, None)]
-    sparse = (*_check_kernels(model), *_check_pattern(model))
-    return [*_check_heads(model), *sparse, *check_data(config.data, model.window, model.selection_block)]
+        return [*_check_heads(model, False), *check_data(config.data, None, None)]
+    by_kernels = model.sparse_path == "fast"
+    sparse = (*_check_heads(model, by_kernels), *_check_pattern(model, by_kernels))
+    return [*sparse, *check_data(config.data, model.window, model.selection_block)]
 
 
-def _check_heads(model: Model) -> Iterator[Problem]:
+def _check_heads(model: Model, by_kernels: bool) -> Iterator[Problem]:
+    """By kernels: only of sizes that those take, and whoever asked for them is told so."""
+    most = KERNEL_GROUP if by_kernels else model.heads
+    fitting = [n for n in range(1, model.heads + 1) if model.heads % n == 0 and model.heads <= most * n]
+    nearest = min(fitting, key=lambda groups: abs(groups - model.groups))
     if model.heads % model.groups:
-        fitting = [groups for groups in range(1, model.heads + 1) if model.heads % groups == 0]
-        nearest = min(fitting, key=lambda groups: abs(groups - model.groups))
+        more = -(-model.heads // model.groups) * model.groups
         yield Problem(
             f"model.heads={model.heads} cannot be shared out among model.groups={model.groups} "
             f"({model.heads} = {model.heads // model.groups} × {model.groups} + {model.heads % model.groups})",
             "model.heads and model.groups",
-            f"set model.groups={nearest}, or model.heads={-(-model.heads // model.groups) * model.groups}",
+            f"set model.groups={nearest}" + (f", or model.heads={more}" if more <= most * model.groups else ""),
         )
-    if model.head_width % 2:
+    elif model.heads > most * model.groups:
+        what = (
+            f"model.heads={model.heads} in model.groups={model.groups} with model.sparse_path=fast, whose kernels take "
+            f"{most} per group at most"
+        )
+        do = f"set model.groups={nearest}, or model.sparse_path=auto"
+        yield Problem(what, "model.heads, model.groups and model.sparse_path", do)
+    if by_kernels and model.head_width not in KERNEL_WIDTHS:
+        yield _refuse_size(model, "head_width", KERNEL_WIDTHS, _find_nearest(KERNEL_WIDTHS, model.head_width))
+    elif model.head_width % 2:
         what = f"model.head_width={model.head_width} is odd: RoPE turns coordinates in pairs"
         yield Problem(what, "model.head_width", f"set model.head_width={model.head_width + 1}")
 
 
-def _check_kernels(model: Model) -> Iterator[Problem]:
-    if model.sparse_path != "fast":
-        return
-    blocks = [size for size in KERNEL_BLOCKS if size >= model.block and size % model.stride == 0]
-    for name, taken, fitting in (
-        ("head_width", KERNEL_WIDTHS, KERNEL_WIDTHS),
-        ("selection_block", KERNEL_BLOCKS, blocks),
-    ):
-        size = getattr(model, name)
-        if size not in taken:
-            what = f"model.{name}={size} with model.sparse_path=fast, whose kernels take {list_sizes(taken, 'and')}"
-            nearest = sorted(fitting, key=lambda each: abs(each - size))[:1]
-            do = " or ".join([*(f"model.{name}={each}," for each in nearest), "model.sparse_path=auto"])
-            yield Problem(what, f"model.{name} and model.sparse_path", f"set {do}")
-    if model.heads > KERNEL_GROUP * model.groups:
-        what = (
-            f"{model.heads} heads in {model.groups} groups with model.sparse_path=fast, whose kernels take "
-            f"{KERNEL_GROUP} per group at most"
-        )
-        least = -(-model.heads // KERNEL_GROUP)
-        enough = next(groups for groups in range(least, model.heads + 1) if model.heads % groups == 0)
-        do = f"set model.groups={enough}, or model.sparse_path=auto"
-        yield Problem(what, "model.heads, model.groups and model.sparse_path", do)
+def _refuse_size(model: Model, name: str, taken: Sequence[int], instead: int | None) -> Problem:
+    what = f"model.{name}={getattr(model, name)} with model.sparse_path=fast, whose kernels take {list_sizes(taken, 'and')}"
+    do = "set model.sparse_path=auto" if instead is None else f"set model.{name}={instead}, or model.sparse_path=auto"
+    return Problem(what, f"model.{name} and model.sparse_path", do)
+
+
+def _find_nearest(sizes: Sequence[int], size: int) -> int | None:
+    return min(sizes, key=lambda each: abs(each - size), default=None)
 
 
 def list_sizes(sizes: Sequence[int], last: str) -> str:
@@ -146,19 +144,26 @@ def list_sizes(sizes: Sequence[int], last: str) -> str:
     return f" {last} ".join([", ".join(map(str, sizes[:-1])), str(sizes[-1])])
 
 
-def _check_pattern(model: Model) -> Iterator[Problem]:
-    for name in ("block", "selection_block"):
+def _check_pattern(model: Model, by_kernels: bool) -> Iterator[Problem]:
+    """Whatever is wrong with a size, the same one is advised: one that nothing speaks against."""
+    block, least = (-(-size // model.stride) * model.stride for size in (model.block, model.selection_block))
+    fitting = [size for size in KERNEL_BLOCKS if size >= block and size % model.stride == 0]
+    selection = _find_nearest(fitting, model.selection_block) if by_kernels else max(block, least)
+    by_others = f"{max(block, least)} and model.sparse_path=auto"
+    set_selection = f"set model.selection_block={by_others if selection is None else selection}"
+    for name, do in (("block", f"set model.block={block}"), ("selection_block", set_selection)):
         size = getattr(model, name)
         if size % model.stride:
             yield Problem(
                 f"model.{name}={size} is no multiple of model.stride={model.stride}, in which blocks are laid over each other",
                 f"model.{name} and model.stride",
-                f"set model.{name}={-(-size // model.stride) * model.stride}, or another model.stride",
+                f"{do}, or another model.stride",
             )
     if model.selection_block < model.block:
         what = f"model.selection_block={model.selection_block} is smaller than model.block={model.block}, whose scores it sums up"
-        do = f"set model.selection_block={model.block}"
-        yield Problem(what, "model.selection_block and model.block", do)
+        yield Problem(what, "model.selection_block and model.block", set_selection)
+    if by_kernels and model.selection_block not in KERNEL_BLOCKS:
+        yield _refuse_size(model, "selection_block", KERNEL_BLOCKS, selection)
     if model.selected < FORCED:
         what = f"model.selected={model.selected} has no room for the {FORCED} blocks that are always looked at"
         yield Problem(what, "model.selected", f"set model.selected={FORCED} or more")

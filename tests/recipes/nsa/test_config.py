@@ -76,7 +76,7 @@ def test_heads_have_to_fit_in_either(given: str, what: str) -> None:
     [
         ("model.head_width=96", "whose kernels take 64 and 128", "set model.head_width=64, or"),
         ("model.selection_block=48", "whose kernels take 16, 32, 64 and 128", "set model.selection_block=32, or"),
-        ("model.heads=34", "34 heads in 2 groups with model.sparse_path=fast", "set model.groups=17, or"),
+        ("model.heads=34", "model.heads=34 in model.groups=2 with model.sparse_path=fast", "set model.groups=17, or"),
     ],
 )
 def test_sizes_that_kernels_do_not_take_are_refused_without_a_gpu(given: str, what: str, do: str) -> None:
@@ -101,11 +101,36 @@ def test_advised_blocks_fit_the_other_sizes(sizes: list[str], do: str) -> None:
     assert do in caught.value.render()
 
 
+@pytest.mark.parametrize(
+    "given",
+    [
+        ["model.head_width=33"],
+        ["model.heads=34", "model.groups=3"],
+        ["model.heads=50", "model.groups=3"],
+        ["model.block=24", "model.stride=16", "model.selection_block=20"],
+        ["model.block=256", "model.selection_block=64"],
+        ["model.block=256", "model.selection_block=20"],
+        ["model.heads=51", "model.groups=7", "model.head_width=7", "model.block=7", "model.selection_block=3"],
+    ],
+)
+def test_all_advice_taken_at_once_is_accepted(given: list[str]) -> None:
+    """And no two problems advise different values of one key."""
+    with pytest.raises(ConfigError) as caught:
+        load_fast(*given)
+    advised: dict[str, set[str]] = {}
+    for problem in caught.value.problems:
+        first = problem.do.removeprefix("set ").partition(",")[0]
+        for word in first.split(" and "):
+            advised.setdefault(word.partition("=")[0], set()).add(word)
+    assert all(len(words) == 1 for words in advised.values()), advised
+    load_fast(*given, *(word for words in advised.values() for word in words))
+
+
 def load_fast(*changes: str) -> None:
     """With sizes that kernels take, but for these; the last of a name counts."""
-    usual = ["heads=4", "groups=2", "head_width=64", "block=32", "stride=16", "selection_block=64"]
+    usual = ["heads=4", "groups=2", "head_width=64", "block=32", "stride=16", "selection_block=64", "sparse_path=fast"]
     sizes = dict(each.removeprefix("model.").split("=") for each in [*usual, *changes])
-    load("model.sparse=always", "model.sparse_path=fast", *(f"model.{name}={size}" for name, size in sizes.items()))
+    load("model.sparse=always", *(f"model.{name}={size}" for name, size in sizes.items()))
 
 
 def test_auto_is_sparse_from_the_break_even_on_and_says_so() -> None:
