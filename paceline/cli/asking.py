@@ -69,13 +69,13 @@ def read_failure(stderr: str, code: int, where: str, otherwise: str = "") -> Pac
             if record.get("traceback"):
                 error.add_note(f"in the worker:\n{record['traceback']}")  # for --debug
             return error
-    if code == -signal.SIGKILL:
-        what = f"the worker was killed by {describe_signal(-code)}"
-        return PacelineError(what, where, f"{KILLED_DO}, or {otherwise or 'ask for less'}")
-    ended = f"it was ended by {describe_signal(-code)}" if code < 0 else "it said nothing"
-    last = next((line for line in reversed(lines) if line.strip()), ended)
-    do = "run that command to see more" + (f", or {otherwise}" if otherwise else "")
-    return PacelineError(f"the worker failed: {last}", where, do)
+    last = next((line for line in reversed(lines) if line.strip()), "")
+    if code < 0:
+        what = f"the worker was killed by {describe_signal(-code)}" + (f"; its last line was: {last}" if last else "")
+        do = KILLED_DO if code == -signal.SIGKILL else "run that command to see more"
+    else:
+        what, do = f"the worker failed: {last or 'it said nothing'}", "run that command to see more"
+    return PacelineError(what, where, do + (f", or {otherwise}" if otherwise else ""))
 
 
 @contextlib.contextmanager

@@ -17,7 +17,6 @@ _NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EIO}
 
 
 def main() -> None:
-    open_closed()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # an arrow that a terminal cannot show is no reason to end a run
@@ -44,6 +43,7 @@ def _handle(numbers: Sequence[signal.Signals], handler: Callable[[int, FrameType
 
 def run_command(arguments: Sequence[str]) -> int:
     """The exit code of one command line."""
+    open_closed()
     debug = "--debug" in arguments
     try:
         from paceline.cli.app import build_app

@@ -1,7 +1,7 @@
 """Standard input, output and error that the shell closed (`paceline … 2>&-`): opened on nothing, as with /dev/null.
 
-Else Python has no such stream and prints to the other one, and the first file that is opened takes the place of what was closed, so that
-children write into it.
+Else Python has no such stream and prints to the other one; and the first file that is opened takes the place of what was closed, so that
+native code writes into it, and children have none.
 """
 
 from __future__ import annotations
@@ -21,4 +21,4 @@ def open_closed() -> None:
             opened = os.open(os.devnull, os.O_RDWR)
             os.set_inheritable(opened, True)
         if getattr(sys, name) is None:
-            setattr(sys, name, open(number, mode, closefd=False))  # noqa: SIM115 (as long as the process)
+            setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115 (as long as the process)

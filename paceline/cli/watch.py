@@ -51,7 +51,6 @@ def command(
         _say_end(found, json)
         return
     with Attendance(run.absolute(), found, wants_halt=halt_on_stall, is_glance=once) as attendance:
-        # There may be no standard output at all: `paceline watch RUN --halt-on-stall >&-`.
         is_live = not once and sys.stdout.isatty()
         view = _JsonView() if json else _LiveView() if is_live else _PlainView()
         with contextlib.closing(view):

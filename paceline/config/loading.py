@@ -50,7 +50,7 @@ def resolve(
     found = [*problems]
     typed = parse_overrides(overrides)
     for key, (value, origin) in (flags or {}).items():
-        problem = check_text(value, "flag") if isinstance(value, str) else None
+        problem = check_text(value, f"{origin} '{value}'", "flag") if isinstance(value, str) else None
         if problem is None:
             typed.add(key, value, origin)
         else:

@@ -20,7 +20,7 @@ def parse_overrides(texts: Sequence[str]) -> Layer:
         origin = f"override '{text}'"
         key, equals, value = text.partition("=")
         key = key.strip()
-        problem = check_text(text, "override")
+        problem = check_text(text, origin, "override")
         if problem is not None:
             layer.problems.append(problem)
         elif not equals:
@@ -32,13 +32,14 @@ def parse_overrides(texts: Sequence[str]) -> Layer:
     return layer
 
 
-def check_text(text: str, kind: str) -> Problem | None:
+def check_text(text: str, where: str, kind: str) -> Problem | None:
     """What is wrong with an override or a flag whose bytes on the command line were no UTF-8: Python gives such as surrogates."""
     if not any("\ud800" <= letter <= "\udfff" for letter in text):
         return None
-    shown = text.encode(errors="backslashreplace").decode()
     what = f"this {kind} is not UTF-8 text, so that config.yaml could not hold it"
-    return Problem(what, f"{kind} '{shown}'", "write it in UTF-8, or rename the file it names")
+    return Problem(
+        what, where.encode(errors="backslashreplace").decode(), "write it in UTF-8, or rename the file it names"
+    )
 
 
 def _add(key: str, value: str, origin: str, layer: Layer) -> None:

@@ -175,7 +175,7 @@ def _silent_death(cause: RankExit, logs: str) -> RankLostError:
 
 def _unknown_failure(evidence: Evidence) -> PacelineError:
     if evidence.agent_exit is not None and evidence.agent_exit < 0:
-        what = f"the launcher of the workers (torchrun) was killed by signal {-evidence.agent_exit}"
+        what = f"the launcher of the workers (torchrun) was killed by {describe_signal(-evidence.agent_exit)}"
     elif evidence.agent_exit == 0:
         what = "the workers ended without saying how the training went"
     else:

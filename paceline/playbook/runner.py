@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from paceline.config.expression import parse
 from paceline.errors import GateError, Interrupted, PacelineError, Problem, UsageError
 from paceline.files import storage_errors, write_text
+from paceline.launch.death import describe_signal
 from paceline.launch.signals import WORDS, OperatorSignals
 from paceline.playbook.child import PREFIX, Child, Ended
 from paceline.playbook.gate import Judged, judge
@@ -219,7 +220,7 @@ class Play:
         """What ended the phase, with the exit code of its command."""
         code = ended.exit_code
         entry.state, entry.tail = FAILED, ended.tail
-        how = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
+        how = f"was killed by {describe_signal(-code)}" if code < 0 else f"ended with exit code {code}"
         failed = (f"{row['what']}, {row['value']}" for row in entry.evidence if row["what"].endswith(": fail"))
         said = next((line for line in ended.tail if line.strip()), "") or next(failed, "")
         entry.reason = f"its command {how}" + (f": {said}" if said else "")

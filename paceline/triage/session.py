@@ -62,7 +62,8 @@ class Session:
                 outcome = self._climb(say, signals)
         finally:
             lock.release()
-        write_outcome(outcome, self.out, self.cure_command(outcome))
+        with storage_errors(self.out):
+            write_outcome(outcome, self.out, self.cure_command(outcome))
         return outcome
 
     def cure_arguments(self, outcome: Outcome) -> tuple[str, list[str], str, str] | None:
@@ -120,7 +121,8 @@ class Session:
         surroundings = describe_surroundings([subject.job])
         where = [surroundings.hardware_digest, surroundings.code_digest(subject.job)]
         what = [subject.job.config.model_dump(mode="json"), str(subject.checkpoint), steps, ladder.config.set]
-        ledger = Ledger(self.out / "ledger.jsonl", digest_of([*where, *what])[:16])
+        with storage_errors(self.out):
+            ledger = Ledger(self.out / "ledger.jsonl", digest_of([*where, *what])[:16])
         if ledger.num_foreign:
             say(f"{ledger.num_foreign} trials of other code, settings or length do not count")
         trials = Trials(subject, ladder, steps, self.out, signals)

@@ -17,6 +17,7 @@ from typing import Any
 from paceline.config.describe import describe
 from paceline.config.source import show
 from paceline.errors import Interrupted, PacelineError
+from paceline.files import storage_errors
 from paceline.launch.signals import OperatorSignals
 from paceline.sweep.ledger import slug
 from paceline.sweep.trial import Slot, Trial, read_tail
@@ -92,7 +93,8 @@ class Trials:
 
     def _new_root(self, name: str) -> Path:
         parent = self._out / "trials"
-        parent.mkdir(parents=True, exist_ok=True)
+        with storage_errors(parent):
+            parent.mkdir(parents=True, exist_ok=True)
         number = max((int(path.name[:3]) for path in parent.iterdir() if path.name[:3].isdecimal()), default=0) + 1
         return parent / f"{number:03d}-{slug(name)}"
 

@@ -85,7 +85,7 @@ def test_the_command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixt
     }
     asked: list[list[str]] = []
     monkeypatch.setattr(asking, "ask_worker", lambda arguments: asked.append(arguments) or answer)
-    assert run_command(["bench", "nsa", "--length", "8", "--length", "16", "--decode"]) == 0
+    assert run_command(["bench", "nsa", "--length", "8", "--length", "16", "--length", "8", "--decode"]) == 0
     shown = capsys.readouterr().out
     assert "no memory" in shown
     decoding = [
@@ -95,7 +95,7 @@ def test_the_command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixt
     assert "9.2" in decoding[0] or "9.3" in decoding[0]
     assert "1,234.5 flash" in decoding[2]
     assert "at none of these lengths" in shown
-    assert asked[0][1:5] == ["--length", "8", "--length", "16"]
+    assert asked[0][1:6] == ["--length", "8", "--length", "16", "--heads"], "each length once"
     assert asked[0][-1] == "--decode"
     assert run_command(["bench", "nsa", "--length", "8"]) == 0
     assert "model, " not in capsys.readouterr().out

@@ -61,10 +61,14 @@ def test_a_worker_that_dies_without_a_word_of_ours():
 
 def test_a_worker_that_was_killed_says_by_what(as_worker):
     name = as_worker("import os, signal\nos.kill(os.getpid(), signal.SIGKILL)")
-    with pytest.raises(PacelineError, match=r"signal 9 \(SIGKILL; often the out-of-memory killer\)") as caught:
+    with pytest.raises(PacelineError, match=r"signal 9 \(SIGKILL; often the out-of-memory killer\)\n") as caught:
         ask_worker([name], otherwise="use --no-sizes")
     assert caught.value.problems[0].do == "check the kernel's log (dmesg) and free memory, or use --no-sizes"
-    assert "signal 11 (SIGSEGV; a crash in native code)" in read_failure("", -11, "x").problems[0].what
+    crashed = read_failure("UserWarning: harmless\n", -11, "x").problems[0]
+    assert crashed.what.endswith(
+        "signal 11 (SIGSEGV; a crash in native code); its last line was: UserWarning: harmless"
+    )
+    assert crashed.do == "run that command to see more"
 
 
 def test_without_torch(monkeypatch):

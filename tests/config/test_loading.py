@@ -53,7 +53,7 @@ def test_a_flag_that_is_no_text_is_refused_in_one_line():
         resolve(RunConfig, BASE, [], flags)
     (problem,) = caught.value.problems
     assert problem.what == "this flag is not UTF-8 text, so that config.yaml could not hold it"
-    assert problem.where == "flag 'l\\udce4uf'"
+    assert problem.where == "flag --out 'l\\udce4uf'"
 
 
 def test_three_wrong_things_are_reported_together_with_their_places(tmp_path: Path):

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from paceline.errors import OutOfMemoryError, PacelineError, RankLostError
+from paceline.launch.death import describe_signal
 
 _MEMORY = ("out of memory", "outofmemoryerror", "memoryerror", "can't allocate memory", "cannot allocate memory")
 _SHORT = 300
@@ -22,7 +23,7 @@ def explain_end(code: int, tail: Collection[str], where: str) -> PacelineError:
     if memory:
         return OutOfMemoryError(f"the script ran out of memory: {_short(memory[-1])}", where, "give it less per step")
     if code < 0:
-        return RankLostError(f"the script was killed by signal {-code}", where, do)
+        return RankLostError(f"the script was killed by {describe_signal(-code)}", where, do)
     words = f"; its last line was: {_short(lines[-1])}" if lines else ", without a word"
     return PacelineError(f"the script ended with exit code {code}{words}", where, do)
 

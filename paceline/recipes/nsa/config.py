@@ -98,8 +98,10 @@ def check(config: NsaConfig) -> list[Problem]:
     if not is_sparse(config)[0]:
         return [*_check_heads(model, False), *check_data(config.data, None, None)]
     by_kernels = model.sparse_path == "fast"
-    sparse = (*_check_heads(model, by_kernels), *_check_pattern(model, by_kernels))
-    return [*sparse, *check_data(config.data, model.window, model.selection_block)]
+    pattern = list(_check_pattern(model, by_kernels))
+    # What data must keep from is known when the blocks are.
+    block = None if pattern else model.selection_block
+    return [*_check_heads(model, by_kernels), *pattern, *check_data(config.data, model.window, block)]
 
 
 def _check_heads(model: Model, by_kernels: bool) -> Iterator[Problem]:
@@ -123,16 +125,17 @@ def _check_heads(model: Model, by_kernels: bool) -> Iterator[Problem]:
         do = f"set model.groups={nearest}, or model.sparse_path=auto"
         yield Problem(what, "model.heads, model.groups and model.sparse_path", do)
     if by_kernels and model.head_width not in KERNEL_WIDTHS:
-        yield _refuse_size(model, "head_width", KERNEL_WIDTHS, _find_nearest(KERNEL_WIDTHS, model.head_width))
+        width = _find_nearest(KERNEL_WIDTHS, model.head_width)
+        yield _refuse_size(model, "head_width", KERNEL_WIDTHS, width, can_auto=model.head_width % 2 == 0)
     elif model.head_width % 2:
         what = f"model.head_width={model.head_width} is odd: RoPE turns coordinates in pairs"
         yield Problem(what, "model.head_width", f"set model.head_width={model.head_width + 1}")
 
 
-def _refuse_size(model: Model, name: str, taken: Sequence[int], instead: int | None) -> Problem:
+def _refuse_size(model: Model, name: str, taken: Sequence[int], instead: int | None, can_auto: bool = True) -> Problem:
     what = f"model.{name}={getattr(model, name)} with model.sparse_path=fast, whose kernels take {list_sizes(taken, 'and')}"
-    do = "set model.sparse_path=auto" if instead is None else f"set model.{name}={instead}, or model.sparse_path=auto"
-    return Problem(what, f"model.{name} and model.sparse_path", do)
+    ways = [f"model.{name}={instead}"] * (instead is not None) + ["model.sparse_path=auto"] * can_auto
+    return Problem(what, f"model.{name} and model.sparse_path", f"set {', or '.join(ways)}")
 
 
 def _find_nearest(sizes: Sequence[int], size: int) -> int | None:

@@ -81,9 +81,10 @@ def check_data(data: Data, window: int | None = None, block: int | None = None) 
             "data.length, data.needle_pairs, data.needle_tokens, data.needle_first and data.needle_distance",
             f"set data.length={data.length + planted - room} or more, or plant less",
         )
+    far_enough = f"set data.needle_distance={max(window or 0, 2 * (block or 0))}"
     if window is not None and data.needle_distance < window:
         what = f"data.needle_distance={data.needle_distance} lies within the sliding window of {window}: nothing has to be searched"
-        yield Problem(what, "data.needle_distance and model.window", f"set data.needle_distance={window}")
+        yield Problem(what, "data.needle_distance and model.window", far_enough)
     if block is not None and data.needle_first < block:
         what = (
             f"data.needle_first={data.needle_first} lies within the first block of {block}, which is always attended to"
@@ -91,7 +92,7 @@ def check_data(data: Data, window: int | None = None, block: int | None = None) 
         yield Problem(what, "data.needle_first and model.selection_block", f"set data.needle_first={block}")
     if block is not None and data.needle_distance < 2 * block:
         what = f"data.needle_distance={data.needle_distance} lies within the two local blocks of {block}, which are always attended to"
-        yield Problem(what, "data.needle_distance and model.selection_block", f"set data.needle_distance={2 * block}")
+        yield Problem(what, "data.needle_distance and model.selection_block", far_enough)
 
 
 def needle_room(data: Data) -> int:

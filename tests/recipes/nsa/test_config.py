@@ -105,6 +105,7 @@ def test_advised_blocks_fit_the_other_sizes(sizes: list[str], do: str) -> None:
     "given",
     [
         ["model.head_width=33"],
+        ["model.selection_block=100", "model.window=8"],
         ["model.heads=34", "model.groups=3"],
         ["model.heads=50", "model.groups=3"],
         ["model.block=24", "model.stride=16", "model.selection_block=20"],
@@ -124,6 +125,20 @@ def test_all_advice_taken_at_once_is_accepted(given: list[str]) -> None:
             advised.setdefault(word.partition("=")[0], set()).add(word)
     assert all(len(words) == 1 for words in advised.values()), advised
     load_fast(*given, *(word for words in advised.values() for word in words))
+
+
+def test_how_far_needles_must_be_is_one_number_for_the_window_and_for_the_blocks() -> None:
+    with pytest.raises(ConfigError) as caught:
+        load(
+            "data.source=needle",
+            "data.length=4096",
+            "model.window=300",
+            "model.selection_block=200",
+            "data.needle_distance=20",
+        )
+    assert [problem.do for problem in caught.value.problems if "needle_distance" in problem.do] == [
+        "set data.needle_distance=400"
+    ] * 2
 
 
 def load_fast(*changes: str) -> None:
