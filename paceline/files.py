@@ -25,6 +25,8 @@ from paceline.errors import PacelineError, StorageError, UsageError
 
 _FULL = {errno.ENOSPC, errno.EDQUOT}
 _FULL_WAIT_S = 1.0
+_KEEP_SIZE = 1
+"""FALLOC_FL_KEEP_SIZE of <linux/falloc.h>"""
 _FORBIDDEN = {errno.EACCES, errno.EPERM, errno.EROFS}
 
 
@@ -55,15 +57,16 @@ def storage_errors(path: str | Path, option: str = "--out DIR") -> Iterator[None
         raise storage_error(error, path, option) from error
 
 
-def write_text(path: str | Path, text: str) -> None:
+def write_text(path: str | Path, text: str, *, room: int = 0) -> None:
     """Replaces `path` atomically: readers see the old content or the new one, never a part.
 
-    Bytes of an argument or a file name that are no UTF-8 are written as their escape.
+    Bytes of an argument or a file name that are no UTF-8 are written as their escape. `room`: so many bytes more stay the file's own where the
+    file system can do that, so that overwrite_text fits into it on a full disk.
     """
-    write_bytes(path, text.encode(errors="backslashreplace"))
+    write_bytes(path, text.encode(errors="backslashreplace"), room=room)
 
 
-def write_bytes(path: str | Path, content: bytes, *, is_synced: bool = True) -> None:
+def write_bytes(path: str | Path, content: bytes, *, is_synced: bool = True, room: int = 0) -> None:
     """The same for bytes. Not synced, a file may be empty or in part after a power failure, though never after a kill."""
     folder, name = os.path.split(path)
     temporary = os.path.join(folder, f".{name}.{os.getpid()}")
@@ -73,6 +76,8 @@ def write_bytes(path: str | Path, content: bytes, *, is_synced: bool = True) -> 
         try:
             while rest:
                 rest = rest[os.write(descriptor, rest) :]
+            if room:
+                _reserve(descriptor, len(content) + room)
             if is_synced:
                 os.fsync(descriptor)
         finally:
@@ -82,6 +87,36 @@ def write_bytes(path: str | Path, content: bytes, *, is_synced: bool = True) -> 
         with contextlib.suppress(FileNotFoundError):
             os.unlink(temporary)
         raise
+
+
+def overwrite_text(path: str | Path, text: str) -> None:
+    """In the place of what `path` holds, for where there is no room beside it. Where it does not fit there either, an OSError, and what it held.
+
+    Whoever reads just then may see a part of each.
+    """
+    content = text.encode(errors="backslashreplace")
+    descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+    try:
+        size = os.fstat(descriptor).st_size
+        try:
+            # Nothing of the old content is lost before there is room for all of the new one; what the file has, nobody else can take.
+            os.posix_fallocate(descriptor, 0, len(content))
+        except OSError:
+            os.ftruncate(descriptor, size)
+            raise
+        place = 0
+        while place < len(content):
+            place += os.pwrite(descriptor, content[place:], place)
+        os.ftruncate(descriptor, len(content))
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _reserve(descriptor: int, size: int) -> None:
+    """Room for a file of that size, whose size stays what it is; nothing where the file system cannot."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).fallocate(descriptor, _KEEP_SIZE, ctypes.c_long(0), ctypes.c_long(size))
 
 
 def sync_file_system(path: str | Path) -> None:

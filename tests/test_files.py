@@ -17,6 +17,7 @@ from paceline.errors import StorageError, UsageError
 from paceline.files import (
     LineWriter,
     Lock,
+    overwrite_text,
     read_json,
     read_last_records,
     read_records,
@@ -346,3 +347,24 @@ def test_a_file_system_is_synced_by_any_path_in_it(tmp_path: Path) -> None:
     sync_file_system(tmp_path)
     with pytest.raises(FileNotFoundError):
         sync_file_system(tmp_path / "nowhere")
+
+
+@pytest.mark.parametrize("text", ["shorter", "longer than what it held"])
+def test_what_is_overwritten_has_the_new_content_or_the_old(
+    text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "record"
+    write_text(path, "what it held", room=10_000)
+    assert path.read_text() == "what it held"
+    overwrite_text(path, text)
+    assert path.read_text() == text
+
+    def full(descriptor: int, begin: int, size: int) -> None:
+        os.ftruncate(descriptor, size + 5)
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "posix_fallocate", full)
+    with pytest.raises(OSError, match="No space"):
+        overwrite_text(path, "x" * 100)
+    assert path.read_text() == text
+    assert os.listdir(tmp_path) == ["record"]

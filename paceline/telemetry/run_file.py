@@ -14,9 +14,11 @@ from types import NoneType
 from typing import Any
 
 from paceline.errors import UsageError
-from paceline.files import read_json, write_json
+from paceline.files import overwrite_text, read_json, write_text
 from paceline.telemetry.layout import SCHEMA, RunLayout
 
+_ROOM = 4096
+"""bytes of run.json for how an attempt ended, where the disk is full by then"""
 STATES = ("running", "finished", "stopped", "failed")
 """finished: reached its length or stopped early by its own rule; stopped: asked to; failed: an error, exit code 2 or 4."""
 
@@ -115,13 +117,14 @@ class RunFile:
     v: int = SCHEMA
 
     def save(self, layout: RunLayout) -> None:
+        text = json.dumps(asdict(self), indent=2, default=str) + "\n"
         try:
-            write_json(layout.run, asdict(self))
+            write_text(layout.run, text, room=_ROOM)
         except OSError as error:
             if error.errno != errno.ENOSPC or not layout.run.exists():
                 raise
             # No room beside the old one: in its place, because a run that failed for want of room must not be called running.
-            layout.run.write_text(json.dumps(asdict(self), indent=2) + "\n", encoding="utf-8")
+            overwrite_text(layout.run, text)
 
 
 def load_run_file(root: Path) -> RunFile | None:

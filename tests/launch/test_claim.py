@@ -319,6 +319,23 @@ def test_a_full_disk(mounted: Path) -> None:
     claim(mounted / "run").release()
 
 
+def test_how_it_ended_is_told_on_a_full_disk_or_the_record_stays_as_it_was(mounted: Path) -> None:
+    (mounted / "run").mkdir()
+    claimed = claim(mounted / "run")
+    with pytest.raises(OSError, match="No space"):
+        (mounted / "filler").write_bytes(b"x" * 2**20)
+    assert os.statvfs(mounted).f_bfree == 0
+    claimed.finish("failed", "the disk is full " + "x" * 1000, 3, 4)
+    assert RunLayout(mounted / "run").run.stat().st_size > 2000
+    run = load_run_file(mounted / "run")
+    assert run is not None
+    assert (run.state, run.attempts[-1].exit_code) == ("failed", 4)
+    with pytest.raises(StorageError, match="the disk is full"):
+        claimed.finish("failed", "x" * 20_000, 3, 4)
+    assert load_run_file(mounted / "run") == run
+    claimed.release()
+
+
 def test_a_read_only_directory(mounted: Path) -> None:
     subprocess.run(["mount", "-o", "remount,ro", str(mounted)], check=True)
     with pytest.raises(UsageError, match="cannot write there") as caught:

@@ -223,7 +223,8 @@ def test_a_trial_whose_loss_breaks_is_ended_there_and_one_killed_for_memory_is_t
     first, second = found["how=killed"]
     assert first == ("interrupted", "the kernel's out-of-memory killer was at work meanwhile")
     assert second[0] == "oom"
-    assert "signal 9; twice, the kernel's" in second[1]
+    assert "was killed by signal 9 (SIGKILL" in second[1]
+    assert "; twice, the kernel's" in second[1]
 
 
 @pytest.mark.slow

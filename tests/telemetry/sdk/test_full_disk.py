@@ -78,11 +78,11 @@ def test_a_full_disk_costs_the_record_not_the_training(
 def test_no_room_at_the_start_is_no_reason_not_to_train(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def full(path: Path, value: object) -> None:
+    def full(path: Path, text: str, room: int) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
 
     with monkeypatch.context() as patch:
-        patch.setattr(run_file, "write_json", full)
+        patch.setattr(run_file, "write_text", full)
         with start_run(tmp_path / "a", CONFIG) as run:
             train(run, 20)
             run.validation(accuracy=0.5)
