@@ -24,9 +24,10 @@ TESTS = [
 @pytest.mark.timeout(300)
 @pytest.mark.skipif(find_spec("triton") is None, reason="the kernels are in Triton, which is not installed")
 @pytest.mark.skipif(torch.cuda.is_available(), reason="tests/gpu runs them for real")
-def test_kernels_by_the_interpreter(tests: str) -> None:
+def test_kernels_by_the_interpreter(tests: str, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist"]
-    command += [str(Path(__file__).with_name(tests))]
+    # Of its own: at its end pytest tidies up what lies beside it, and so do others meanwhile.
+    command += [f"--basetemp={tmp_path / 'inner'}", str(Path(__file__).with_name(tests))]
     ran = subprocess.run(
         command, env=os.environ | {"TRITON_INTERPRET": "1"}, capture_output=True, text=True, timeout=280, check=False
     )
