@@ -325,8 +325,11 @@ def test_how_it_ended_is_told_on_a_full_disk_or_the_record_stays_as_it_was(mount
     with pytest.raises(OSError, match="No space"):
         (mounted / "filler").write_bytes(b"x" * 2**20)
     assert os.statvfs(mounted).f_bfree == 0
-    claimed.finish("failed", "the disk is full " + "x" * 1000, 3, 4)
-    assert RunLayout(mounted / "run").run.stat().st_size > 2000
+    before = claimed.layout.run.stat()
+    claimed.finish("failed", "x" * 1900, 3, 4)
+    after = claimed.layout.run.stat()
+    assert after.st_ino == before.st_ino, "there was room beside it"
+    assert after.st_size > before.st_size // 4096 * 4096 + 4096, "it needed no further block"
     run = load_run_file(mounted / "run")
     assert run is not None
     assert (run.state, run.attempts[-1].exit_code) == ("failed", 4)

@@ -105,7 +105,7 @@ def check(config: NsaConfig) -> list[Problem]:
 
 
 def _check_heads(model: Model, by_kernels: bool) -> Iterator[Problem]:
-    """By kernels: only of sizes that those take, and whoever asked for them is told so."""
+    """`by_kernels`: only sizes that the kernels take are right, and only such are advised."""
     most = KERNEL_GROUP if by_kernels else model.heads
     fitting = [n for n in range(1, model.heads + 1) if model.heads % n == 0 and model.heads <= most * n]
     nearest = min(fitting, key=lambda groups: abs(groups - model.groups))
