@@ -5,8 +5,9 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -62,3 +63,23 @@ def real_data() -> Path:
     if not path or not Path(path).is_dir():
         pytest.skip("PACELINE_TEST_DATA names no directory with real data")
     return Path(path)
+
+
+@pytest.fixture
+def mount_disk() -> Iterator[Callable[[Path, str], None]]:
+    """mount_disk(directory, "size=32k") makes the directory a disk of its own, where the system lets us mount one."""
+    disks: list[Path] = []
+
+    def mount(directory: Path, options: str) -> None:
+        directory.mkdir()
+        command = ["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(directory)]
+        mounted = subprocess.run(command, capture_output=True, text=True, check=False)
+        if mounted.returncode:
+            pytest.skip(f"cannot mount a disk here: {mounted.stderr.strip()}")
+        disks.append(directory)
+
+    yield mount
+    for (
+        disk
+    ) in disks:  # `-l`: also while a test that failed holds a file there, or nobody could remove its directory later
+        subprocess.run(["umount", "-l", str(disk)], check=True)

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-from pathlib import Path
-
 import pytest
 
 from tests.integration.conftest import WITHOUT_GPU, tiny
@@ -55,37 +52,19 @@ def test_a_malformed_line_is_named_by_its_number(paceline, tmp_path):
     assert '"state": "failed"' in state
 
 
-@pytest.fixture
-def mount(tmp_path: Path):
-    """mount("size=300k") -> a file system of its own, where the system lets us mount one."""
-    places: list[Path] = []
-
-    def mount(options: str) -> Path:
-        place = tmp_path / f"disk-{len(places)}"
-        place.mkdir()
-        command = ["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(place)]
-        mounted = subprocess.run(command, capture_output=True, text=True, check=False)
-        if mounted.returncode:
-            pytest.skip(f"cannot mount a file system here: {mounted.stderr.strip()}")
-        places.append(place)
-        return place
-
-    yield mount
-    for place in places:
-        subprocess.run(["umount", "-l", str(place)], check=True)
-
-
 @pytest.mark.timeout(90)
 @pytest.mark.slow
-def test_a_disk_that_fills_up_ends_the_run_with_its_name(paceline, mount):
-    disk = mount("size=300k")
+def test_a_disk_that_fills_up_ends_the_run_with_its_name(paceline, mount_disk, tmp_path):
+    disk = tmp_path / "disk"
+    mount_disk(disk, "size=300k")
     arguments = ["sasrec", *tiny("train.max_steps=1000000", "telemetry.ledger=true"), "--nproc", "2"]
     err = refuse(paceline, *arguments, "--out", str(disk / "run"), code=4)
     assert "the disk is full" in err
     assert str(disk) in err
 
 
-def test_a_directory_that_cannot_be_written(paceline, mount):
-    err = refuse(paceline, "sasrec", "--out", str(mount("ro") / "run"))
+def test_a_directory_that_cannot_be_written(paceline, mount_disk, tmp_path):
+    mount_disk(tmp_path / "disk", "ro")
+    err = refuse(paceline, "sasrec", "--out", str(tmp_path / "disk" / "run"))
     assert "cannot write" in err
     assert "--out DIR" in err

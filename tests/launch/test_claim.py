@@ -4,7 +4,7 @@ import dataclasses
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable
 from importlib import metadata
 from pathlib import Path
 
@@ -297,15 +297,10 @@ def test_a_place_below_a_file_or_without_permission(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def mounted(tmp_path: Path) -> Iterator[Path]:
+def mounted(tmp_path: Path, mount_disk: Callable[[Path, str], None]) -> Path:
     """A file system of 32 KiB that can be filled and made read-only."""
-    place = tmp_path / "small"
-    place.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=32k", "tmpfs", str(place)]
-    if os.getuid() != 0 or subprocess.run(mount, capture_output=True, check=False).returncode != 0:
-        pytest.skip("mounting a small file system needs root")
-    yield place
-    subprocess.run(["umount", str(place)], check=True)
+    mount_disk(tmp_path / "small", "size=32k")
+    return tmp_path / "small"
 
 
 def test_a_full_disk(mounted: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -208,15 +208,10 @@ def test_a_directory_that_is_not_ours_or_not_free(play: Run, tmp_path: Path, cal
 
 
 @pytest.fixture
-def mounted(tmp_path: Path) -> Iterator[Path]:
+def mounted(tmp_path: Path, mount_disk: Callable[[Path, str], None]) -> Path:
     """A small file system that can be made read-only, where the playbook's directory goes."""
-    place = tmp_path / "out"
-    place.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", str(place)]
-    if subprocess.run(mount, capture_output=True, check=False).returncode != 0:
-        pytest.skip("mounting a small file system needs root")
-    yield place
-    subprocess.run(["umount", str(place)], check=True)
+    mount_disk(tmp_path / "out", "size=4m")
+    return tmp_path / "out"
 
 
 def test_a_directory_that_becomes_read_only_in_the_middle(play: Run, calls: Calls, mounted: Path) -> None:

@@ -7,11 +7,10 @@ import errno
 import gc
 import os
 import shutil
-import subprocess
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -325,59 +324,52 @@ def test_when_the_last_save_fails_the_run_has_failed(
     assert steps_saved(layout) == [2, 4, 6]
 
 
-@contextlib.contextmanager
-def small_disk(directory: Path, size: str) -> Iterator[None]:
-    directory.mkdir()
-    command = ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(directory)]
-    if os.geteuid() != 0 or subprocess.run(command, capture_output=True).returncode:
-        pytest.skip("only root can mount a small disk")
-    try:
-        yield
-    finally:
-        subprocess.run(["umount", str(directory)], check=True)
-
-
-def test_a_disk_that_is_really_full(train: Callable[..., Trainer], tmp_path: Path) -> None:
+def test_a_disk_that_is_really_full(
+    train: Callable[..., Trainer], mount_disk: Callable[[Path, str], None], tmp_path: Path
+) -> None:
     layout = RunLayout(tmp_path)
-    with small_disk(layout.checkpoints, "16m"):
-        filler = layout.checkpoints / "somebody.else"
-        train(2, every_steps=2)
-        filler.write_bytes(b"x" * (10 << 20))
-        with pytest.raises(StorageError, match="No space left"):
-            train(6, every_steps=2)
-        assert steps_saved(layout) == [2]
-        assert leftovers(layout) == []
-        filler.unlink()
+    mount_disk(layout.checkpoints, "size=16m")
+    filler = layout.checkpoints / "somebody.else"
+    train(2, every_steps=2)
+    filler.write_bytes(b"x" * (10 << 20))
+    with pytest.raises(StorageError, match="No space left"):
         train(6, every_steps=2)
-        assert steps_saved(layout) == [2, 4, 6]
+    assert steps_saved(layout) == [2]
+    assert leftovers(layout) == []
+    filler.unlink()
+    train(6, every_steps=2)
+    assert steps_saved(layout) == [2, 4, 6]
 
 
 def test_a_disk_that_fills_up_although_it_seemed_to_have_room(
-    train: Callable[..., Trainer], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    train: Callable[..., Trainer],
+    mount_disk: Callable[[Path, str], None],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Real failures of every write: of the shard, the state, the marks, the manifest."""
     monkeypatch.setattr(writer_module, "check_room", lambda directory, num_bytes: None)
     layout = RunLayout(tmp_path)
     page = os.sysconf("SC_PAGESIZE")
-    with small_disk(layout.checkpoints, "256k"):
-        filler = layout.checkpoints / "somebody.else"
-        train(2, every_steps=2)
-        for room in range(6):  # a checkpoint of this model takes four pages or more
-            with open(filler, "wb", buffering=0) as file, contextlib.suppress(OSError):
-                while True:
-                    file.write(b"x" * page)
-            os.truncate(filler, max(0, filler.stat().st_size - room * page))
-            with contextlib.suppress(StorageError):
-                train(4, every_steps=2)
-            assert steps_saved(layout) in ([2], [2, 4])
-            assert leftovers(layout) == [], room
-            if steps_saved(layout) == [2, 4]:
-                break
-            assert "the checkpoint of step 4 was not saved" in warnings(layout)[-1]
-        assert room >= 2, "some saves failed in the middle"
-        filler.unlink()
-        train(6, every_steps=2)
-        assert steps_saved(layout)[-1] == 6
+    mount_disk(layout.checkpoints, "size=256k")
+    filler = layout.checkpoints / "somebody.else"
+    train(2, every_steps=2)
+    for room in range(6):  # a checkpoint of this model takes four pages or more
+        with open(filler, "wb", buffering=0) as file, contextlib.suppress(OSError):
+            while True:
+                file.write(b"x" * page)
+        os.truncate(filler, max(0, filler.stat().st_size - room * page))
+        with contextlib.suppress(StorageError):
+            train(4, every_steps=2)
+        assert steps_saved(layout) in ([2], [2, 4])
+        assert leftovers(layout) == [], room
+        if steps_saved(layout) == [2, 4]:
+            break
+        assert "the checkpoint of step 4 was not saved" in warnings(layout)[-1]
+    assert room >= 2, "some saves failed in the middle"
+    filler.unlink()
+    train(6, every_steps=2)
+    assert steps_saved(layout)[-1] == 6
 
 
 @pytest.mark.parametrize("guilty", [{0}, {1}, {0, 1}])
