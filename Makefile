@@ -29,8 +29,10 @@ demo: $(INSTALLED)
 test: $(INSTALLED_DEV)
 	$(BIN)/python -m pytest -m 'not slow and not gpu' -n auto --dist loadfile --no-loadscope-reorder
 
+# The slow ones and those for a GPU one after the other: most start several ranks, and need the cores or the GPU to themselves.
 test-all: $(INSTALLED_ALL)
-	$(BIN)/python -m pytest
+	$(MAKE) test
+	$(BIN)/python -m pytest -m 'slow or gpu'
 
 check: $(INSTALLED_DEV)
 	$(BIN)/ruff check .

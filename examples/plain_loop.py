@@ -93,6 +93,8 @@ def main() -> None:
                 break
     print(f"rank {rank}: {run.last_step} steps, {run.path}")
     if world_size > 1:
+        # DDP first: if it is the last to let go of the group, it waits for the group's thread, which may wait for Python's lock.
+        del model
         dist.destroy_process_group()
 
 

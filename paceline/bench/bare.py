@@ -50,6 +50,8 @@ def main() -> None:
         torch.cuda.synchronize()
     if dist.get_rank() == 0:
         print(f"first-step {time.time()!r}", flush=True)
+    # Before its group: the last to let go of it waits for the group's thread, DDP with Python's lock in its hands.
+    del model
     dist.destroy_process_group()
 
 
