@@ -79,7 +79,6 @@ def mount_disk() -> Iterator[Callable[[Path, str], None]]:
         disks.append(directory)
 
     yield mount
-    for (
-        disk
-    ) in disks:  # `-l`: also while a test that failed holds a file there, or nobody could remove its directory later
+    # `-l`: also while a test that failed holds a file there. A disk that stays keeps its directory from ever being removed.
+    for disk in disks:
         subprocess.run(["umount", "-l", str(disk)], check=True)
