@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Callable, Mapping
 
 import torch
@@ -19,6 +20,9 @@ class Precision:
 
     def autocast(self) -> contextlib.AbstractContextManager[object]:
         return contextlib.nullcontext()
+
+    def weigh(self, weight: torch.Tensor, num_samples: int) -> None:
+        """Told on all ranks, before its backward, what each micro-batch weighs; the first one says how much a sample does."""
 
     def scale(self, loss: torch.Tensor) -> torch.Tensor:
         """The loss as backward sees it."""
@@ -70,6 +74,7 @@ class Bf16(Precision):
 class Fp16(Precision):
     """fp16 with a scale of the loss that adapts: an overflow leaves the step out on all ranks alike and halves the scale.
 
+    It begins where a mean of losses would: a sum of many overflows until the scale has come down, which costs a warm-up its steps.
     All of it lives on the device. An overflow now and then is normal; a loss that is not finite is not, nor are many in a row.
     """
 
@@ -77,14 +82,27 @@ class Fp16(Precision):
     _GROW_AFTER = 2000
     _MOST_IN_A_ROW = 20
 
-    def __init__(self, device: torch.device) -> None:
-        self._device_type = device.type
-        self.loss_scale = torch.tensor(65536.0, device=device)
-        self._good_steps = torch.zeros((), device=device)
-        self._skipped_steps = torch.zeros((), device=device)
+    def __init__(self, ranks: Ranks) -> None:
+        self._ranks = ranks
+        self._device_type = ranks.device.type
+        self.loss_scale = torch.tensor(65536.0, device=ranks.device)
+        self._good_steps = torch.zeros((), device=ranks.device)
+        self._skipped_steps = torch.zeros((), device=ranks.device)
+        self._is_weighed = False
 
     def autocast(self) -> contextlib.AbstractContextManager[object]:
         return torch.autocast(self._device_type, torch.float16)
+
+    def weigh(self, weight: torch.Tensor, num_samples: int) -> None:
+        if self._is_weighed:
+            return
+        self._is_weighed = True
+        sums = torch.stack([weight.double(), torch.full_like(weight, num_samples, dtype=torch.float64)])
+        self._ranks.finish(self._ranks.all_reduce(sums))
+        total, samples = sums.tolist()
+        if 0 < total < math.inf:
+            # A power of two rounds nothing.
+            self.loss_scale = self.loss_scale * 2.0 ** round(math.log2(samples / total))
 
     def scale(self, loss: torch.Tensor) -> torch.Tensor:
         return loss * self.loss_scale
@@ -116,6 +134,7 @@ class Fp16(Precision):
         for name, own in self.tensors().items():
             if name in tensors:
                 own.copy_(tensors[name])
+        self._is_weighed = "loss_scale" in tensors
 
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
@@ -145,4 +164,4 @@ def build_precision(config: PrecisionSection, ranks: Ranks, events: EventLog) ->
         events.choice("precision.tf32", config.tf32, config.tf32, "matrix products that stay in fp32, on a GPU")
     if mode == "bf16":
         return Bf16(device.type)
-    return Fp16(device) if mode == "fp16" else Precision()
+    return Fp16(ranks) if mode == "fp16" else Precision()

@@ -137,6 +137,7 @@ class TrainStep:
         if item.ids:
             tally.add(term.loss_sum, term.weight)
         self._count(item, term.loss_sum, term.weight)
+        self._precision.weigh(term.weight, len(item.ids))
         if is_last:
             tally.start(self._watch.reason)
         self._enter(item.step, "backward")

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 
 from paceline.engine.precision import Fp16
+from paceline.engine.ranks import Ranks
 
+ALONE = Ranks(0, 1, torch.device("cpu"), "none", "")
 GOOD, BAD = torch.tensor(0.0), torch.tensor(1.0)
 
 
 @pytest.fixture
 def fp16():
-    return Fp16(torch.device("cpu"))
+    return Fp16(ALONE)
 
 
 @pytest.fixture
@@ -60,3 +64,40 @@ def test_overflows_without_end_are_trouble(fp16, optimizer):
 def test_a_loss_that_is_not_finite_is_trouble_at_once(fp16, optimizer):
     fp16.apply(optimizer, BAD)
     assert fp16.is_trouble(torch.tensor(False), BAD)
+
+
+class OneOfTwo(Ranks):
+    """The other rank's micro-batch: 1 sample that weighs 70."""
+
+    def all_reduce(self, tensor):
+        tensor += torch.tensor([70.0, 1.0])
+
+
+@pytest.mark.parametrize(("weight", "samples", "scale"), [(4096.0, 4, 64), (3.0, 3, 65536), (0.5, 4, 65536 * 8)])
+def test_the_scale_begins_by_what_a_sample_weighs(fp16, weight, samples, scale):
+    fp16.weigh(torch.tensor(weight), samples)
+    assert float(fp16.loss_scale) == scale
+    fp16.weigh(torch.tensor(1.0), 1)
+    assert float(fp16.loss_scale) == scale, "the first micro-batch says it, once"
+
+
+@pytest.mark.parametrize("weight", [0.0, math.nan, math.inf])
+def test_what_weighs_nothing_or_no_number_says_nothing(fp16, weight):
+    fp16.weigh(torch.tensor(weight), 2)
+    assert float(fp16.loss_scale) == 65536
+
+
+def test_all_ranks_begin_with_one_scale():
+    here, dummy = (Fp16(OneOfTwo(0, 2, torch.device("cpu"), "gloo", "")) for _ in range(2))
+    here.weigh(torch.tensor(58), 1)
+    assert float(here.loss_scale) == 1024
+    dummy.weigh(torch.tensor(0.0), 0)
+    assert float(dummy.loss_scale) == 1024
+
+
+def test_a_scale_that_a_checkpoint_kept_stays(fp16):
+    before = Fp16(ALONE)
+    before.loss_scale.fill_(2.0)
+    fp16.load(before.tensors())
+    fp16.weigh(torch.tensor(4096.0), 1)
+    assert float(fp16.loss_scale) == 2.0

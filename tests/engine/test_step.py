@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from paceline.engine.build import build_trainer
+from paceline.engine.precision import Fp16
 from paceline.telemetry.tables import read_table
 from tests.engine.conftest import Regression
 
@@ -65,6 +66,30 @@ def test_clipping_bounds_the_update(make_context):
     moved = torch.sqrt(sum(((trained[name] - start[name]) ** 2).sum() for name in start))
     assert float(moved) == pytest.approx(0.01, rel=1e-3)
     assert read_table(context.layout.metrics)[0]["grad_norm"] > 0.02, "the norm before clipping is what is recorded"
+
+
+def test_fp16_loses_no_step_where_a_sample_weighs_much(make_context, monkeypatch):
+    class Heavy(Regression):
+        def loss(self, model, batch):
+            loss_sum, weight = super().loss(model, batch)
+            return loss_sum * 4096, weight * 4096
+
+    built = []
+
+    def build(_, ranks, __):
+        built.append(Fp16(ranks))
+        return built[0]
+
+    monkeypatch.setattr("paceline.engine.build.build_precision", build)
+    sections = {
+        "train": {"max_steps": 3, "global_batch": 40, "micro_batch": 7},
+        "telemetry": {"tensorboard": False, "log_every": 1},
+        "evaluate": {"every_epochs": None},
+    }
+    context = make_context(sections)
+    train(context, Heavy())
+    assert 4 <= float(built[0].loss_scale) <= 16, "of its samples each weighs 1 to 3 times 4,096"
+    assert all(0 < row["grad_norm"] < float("inf") for row in read_table(context.layout.metrics))
 
 
 @pytest.mark.parametrize("fused", [True, False])

@@ -250,8 +250,8 @@ def test_a_step_that_is_left_out_leaves_the_rows(tmp_path):
 
 
 def test_the_scale_of_fp16_is_taken_back(tmp_path, monkeypatch):
-    def build(*_):
-        precision = Fp16(torch.device("cpu"))
+    def build(_, ranks, __):
+        precision = Fp16(ranks)
         precision.loss_scale.fill_(256.0)  # nothing overflows, and no step is left out
         return precision
 

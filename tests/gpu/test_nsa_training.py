@@ -47,6 +47,25 @@ def test_a_training_of_300_steps_through_the_command(tmp_path: Path) -> None:
     assert losses[-1] < 0.1 * math.log(258), losses  # every byte alike: 5.55
 
 
+def test_fp16_learns_as_bf16_does(tmp_path: Path) -> None:
+    """A row's losses are a sum of 16,384: where fp16's scale began for a mean, the warm-up went by in overflows, and the loss stayed behind."""
+    argv = [sys.executable, "-m", "paceline", "train", "nsa-125m", "data.source=text", "data.path=null"]
+    argv += ["data.length=16384", "model.layers=2", "model.sparse=always", "train.compile.enabled=false"]
+    argv += ["train.global_batch=1", "train.max_steps=100", "train.schedule.warmup_steps=20", "telemetry.log_every=1"]
+    argv += ["evaluate.every_steps=null", "evaluate.max_samples=2", "checkpoint.enabled=false"]
+    losses: dict[str, float] = {}
+    for mode in ("bf16", "fp16"):
+        out = tmp_path / mode
+        command = [*argv, f"precision.mode={mode}", "--out", str(out)]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=180)
+        assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+        rows = read_run(out).metrics
+        overflows = [row["step"] for row in rows if not math.isfinite(row["grad_norm"])]
+        assert len(overflows) <= 3, overflows
+        losses[mode] = sum(row["loss"] for row in rows[-20:]) / 20
+    assert losses["fp16"] == pytest.approx(losses["bf16"], rel=0.03), losses
+
+
 def test_compiled_replayed_killed_and_resumed_with_the_same_bits(tmp_path: Path) -> None:
     """A graph of a compiled model is recorded anew at every start, and by then the user's cache may hold other tiles."""
     argv = [sys.executable, "-m", "paceline", "train", "nsa-125m", "data.source=synthetic", "data.path=null"]

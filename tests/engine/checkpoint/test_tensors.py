@@ -16,8 +16,11 @@ from paceline.engine.checkpoint.tensors import (
     model_tensors,
 )
 from paceline.engine.precision import Fp16, Precision
+from paceline.engine.ranks import Ranks
 from paceline.errors import CheckpointError
 from tests.engine.checkpoint.conftest import Parts, build_parts
+
+ALONE = Ranks(0, 1, torch.device("cpu"), "none", "")
 
 
 def collect(parts: Parts) -> dict[str, torch.Tensor]:
@@ -50,7 +53,7 @@ def restore(parts: Parts, tensors: dict[str, torch.Tensor]) -> None:
 @pytest.mark.parametrize("kind", [Precision, Fp16])
 def test_what_is_collected_goes_on_bit_for_bit(optimizer: dict, kind: type[Precision]) -> None:
     def build(seed: int) -> Parts:
-        return build_parts(seed, Fp16(torch.device("cpu")) if kind is Fp16 else Precision(), **optimizer)
+        return build_parts(seed, Fp16(ALONE) if kind is Fp16 else Precision(), **optimizer)
 
     first, second = build(1), build(2)
     first.train(range(5))
@@ -71,7 +74,7 @@ def test_what_is_collected_goes_on_bit_for_bit(optimizer: dict, kind: type[Preci
 
 
 def test_names_are_canonical() -> None:
-    parts = build_parts(precision=Fp16(torch.device("cpu")), name="adamw")
+    parts = build_parts(precision=Fp16(ALONE), name="adamw")
     parts.train(range(1))
     assert set(collect(parts)) == {
         "model.embedding.weight",  # output.weight is the same tensor
@@ -100,7 +103,7 @@ def test_tied_weights_stay_tied() -> None:
 
 
 def test_only_updates_change_what_is_not_volatile() -> None:
-    parts = build_parts(precision=Fp16(torch.device("cpu")))
+    parts = build_parts(precision=Fp16(ALONE))
     parts.train(range(1))
     tensors = collect_tensors(parts.strategy, parts.optimizer, parts.precision)
     volatile = {name for name, tensor in tensors.items() if is_volatile(name, tensor)}
