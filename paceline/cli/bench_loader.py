@@ -27,6 +27,7 @@ def command(
 
     from paceline.bench.loader import measure
     from paceline.cli.asking import waiting
+    from paceline.telemetry.amount import show_amount
 
     with waiting("training a few steps, then loading without the model"):
         measured = measure(target, overrides or [])
@@ -46,13 +47,13 @@ def command(
         table.add_row(
             str(row["workers"]),
             f"{row['first_batch_ms']:,.1f}",
-            f"{row['samples_per_s']:,.0f}",
+            show_amount(row["samples_per_s"]),
             f"{row['delivered_mb_per_s']:,.1f}",
             f"{row['disk_mb_per_s']:,.1f}",
             f"{row['times_needed']:.2f} ×",
         )
     Console().print(table)
     print(
-        f"a step that never waits for data needs {measured['samples_per_s']:,.0f} samples/s "
+        f"a step that never waits for data needs {show_amount(measured['samples_per_s'])} samples/s "
         f"(it takes {measured['step_ms']:.2f} ms, of which {measured['data_ms']:.2f} ms are for data)"
     )

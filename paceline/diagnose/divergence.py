@@ -15,6 +15,7 @@ from paceline.diagnose.finding import Finding, Witness
 from paceline.diagnose.memory import fit_growth, report_growth
 from paceline.diagnose.rows import Row, read_number
 from paceline.diagnose.spread import measure_spread
+from paceline.telemetry.amount import show_amount
 
 _BEGINNING = 0.1
 """of all steps so far: who does not know the rows before that cannot say that a loss has never fallen"""
@@ -215,7 +216,7 @@ def _find_decay(rows: Sequence[Row], settings: DivergenceSettings) -> Finding | 
     is_lower = last[-fifth // 10 - 1] < first[fifth // 10]
     if now > (1 - settings.decay) * before or not is_lower or not now <= 1.05 * median(middle) <= 1.1 * before:
         return None
-    said = f"{before:,.0f} samples/s at first, {now:,.0f} at step {timed[-1][0]}"
+    said = f"{show_amount(before)} samples/s at first, {show_amount(now)} at step {timed[-1][0]}"
     return Finding(
         "throughput_decay",
         f"the run has become {1 - now / before:.0%} slower: {said}",

@@ -23,6 +23,7 @@ from rich.table import Table
 from rich.text import Text
 
 from paceline.launch.duration import show_duration
+from paceline.telemetry.amount import show_amount
 from paceline.telemetry.follow import Follower
 from paceline.telemetry.layout import RunLayout
 from paceline.telemetry.pulse import read_pulse
@@ -189,7 +190,7 @@ class Progress:
         if self._row:
             words.append(f"loss {_number(self._row.get('loss'))}")
             if self._row.get("samples_per_s") is not None:
-                words.append(f"{self._row['samples_per_s']:,.0f} samples/s")
+                words.append(f"{show_amount(self._row['samples_per_s'])} samples/s")
         if self._total is not None and self.step is not None:
             left = self._pace.seconds_left(self._total - self.step)
             if left is not None and left >= 1 and self._phase != "end":

@@ -14,6 +14,7 @@ from typing import Any
 from rich.table import Table
 
 from paceline.errors import UsageError
+from paceline.telemetry.amount import show_amount
 from paceline.telemetry.checkpoints import read_checkpoint
 from paceline.telemetry.numbers import is_finite
 from paceline.telemetry.reader import Row, Run, latest_attempt, plan_starts
@@ -57,9 +58,9 @@ def _pace_row(metrics: list[Row], file: str) -> tuple[str, str, str]:
     windows = [row["samples_per_s"] for row in (metrics[1:] or metrics) if is_finite(row.get("samples_per_s"))]
     if not windows:
         return ("samples/s", "?", f"{file}, no window with a rate")
-    spread = f"{min(windows):,.0f} to {max(windows):,.0f}"
+    spread = f"{show_amount(min(windows))} to {show_amount(max(windows))}"
     count = f"{len(windows):,} window{'' if len(windows) == 1 else 's'}"
-    return ("samples/s", f"{statistics.median(windows):,.0f}", f"{file}, median of {count}, {spread}")
+    return ("samples/s", show_amount(statistics.median(windows)), f"{file}, median of {count}, {spread}")
 
 
 def _evaluation_rows(run: Run) -> list[tuple[str, str, str]]:

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from paceline.errors import UsageError
 from paceline.files import read_json
 from paceline.sweep.plan import STEP_TIME, THROUGHPUT
+from paceline.telemetry.amount import show_amount
 from paceline.telemetry.layout import RunLayout
 
 RECORD, BEST = "sweep.json", "best.yaml"
@@ -53,7 +54,7 @@ class Case:
         """The number that decided, as a person reads it."""
         if self.metric is not None:
             return f"{self.metric:.4f}"
-        return f"{self.samples_per_s:,.1f} samples/s" if self.samples_per_s is not None else "no number"
+        return f"{show_amount(self.samples_per_s)} samples/s" if self.samples_per_s is not None else "no number"
 
 
 @dataclass(frozen=True)

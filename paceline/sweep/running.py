@@ -12,6 +12,7 @@ from paceline.sweep.measured import Measured
 from paceline.sweep.outcome import Sweep
 from paceline.sweep.trial import Slot, Trial
 from paceline.sweep.trial_settings import TrialPlan
+from paceline.telemetry.amount import show_amount
 
 
 @dataclass
@@ -46,7 +47,7 @@ def describe_progress(running: Running, unit: str) -> str:
     trial, total = running.trial, running.plan.span.total
     words = [f"trial {running.ordinal}", running.assignment.case, f"step {trial.step or 0:,}/{total:,}"]
     if trial.samples_per_s:
-        words.append(f"{trial.samples_per_s:,.0f} {unit}/s")
+        words.append(f"{show_amount(trial.samples_per_s)} {unit}/s")
     if trial.step and trial.first_step_at:
         left_s = (time.time() - trial.first_step_at) / trial.step * (total - trial.step)
         words.append(f"{show_duration(left_s)} left")
@@ -58,7 +59,7 @@ def describe_progress(running: Running, unit: str) -> str:
 def describe_result(running: Running, measured: Measured, unit: str, objective: str) -> str:
     if measured.status not in ENDED:
         return f"trial {running.ordinal} {measured.status}: {running.assignment.case}: {measured.reason}"
-    pace = f"{measured.pace:,.0f} {measured.unit or unit}/s" if measured.pace else ""
+    pace = f"{show_amount(measured.pace)} {measured.unit or unit}/s" if measured.pace else ""
     metric = f"{objective} {measured.metric:.4g}" if measured.metric is not None else ""
     words = "  ".join(filter(None, [pace, metric, f"{measured.duration_s:,.1f} s"]))
     return f"trial {running.ordinal} {measured.status}: {words}"

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from paceline.telemetry.amount import show_amount
+
 
 def say_result(
     cases: Sequence[Mapping[str, Any]],
@@ -37,10 +39,3 @@ def say_result(
     if open_cases:
         text += f"; {open_cases} of {len(cases)} cases {'is' if open_cases == 1 else 'are'} undecided"
     return text + "."
-
-
-def show_amount(value: float | None) -> str:
-    """A measured value, as tables and sentences have it; empty where there is none."""
-    if value is None:
-        return ""
-    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"

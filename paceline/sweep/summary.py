@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from paceline.sweep.ranks import TIMES, compared_trials, has_rank_table
-from paceline.sweep.sentence import show_amount
+from paceline.telemetry.amount import show_amount
 
 
 def render_summary(described: Mapping[str, Any]) -> str:

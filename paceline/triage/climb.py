@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from paceline.errors import UsageError
+from paceline.telemetry.amount import show_amount
 from paceline.triage.changes import Change, plan_change
 from paceline.triage.ladder import Ladder
 from paceline.triage.ledger import Entry, Ledger
@@ -155,7 +156,7 @@ class Climb:
     def _note(self, name: str, settings: Mapping[str, Any], price: str, result: str, entry: Entry) -> None:
         seen = (entry.what, entry.samples_per_s, entry.directory, entry.status)
         self._steps.append(Step(name, settings, price, result, *seen))
-        pace = f", {entry.samples_per_s:,.0f} samples/s" if entry.samples_per_s else ""
+        pace = f", {show_amount(entry.samples_per_s)} samples/s" if entry.samples_per_s else ""
         why = f" ({shorten(entry.what)})" if entry.what else ""
         self._say(f"{name}: {result}{pace}{why}")
 

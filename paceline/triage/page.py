@@ -11,6 +11,7 @@ from typing import Any
 
 from paceline.config.source import show
 from paceline.files import finite, write_json, write_text
+from paceline.telemetry.amount import show_amount
 from paceline.triage.climb import Outcome, Step, shorten
 
 VERSION = 1
@@ -42,8 +43,8 @@ def describe_price(outcome: Outcome) -> str:
     if outcome.samples_per_s is None:
         return "its pace is not known: the trial was too short"
     if price is None or outcome.reference is None:
-        return f"with {outcome.samples_per_s:,.0f} samples/s (its price is not known: nothing else was healthy)"
-    arithmetic = f"{outcome.samples_per_s:,.0f} against {outcome.reference:,.0f} samples/s of {outcome.reference_from}"
+        return f"with {show_amount(outcome.samples_per_s)} samples/s (its price is not known: nothing else was healthy)"
+    arithmetic = f"{show_amount(outcome.samples_per_s)} against {show_amount(outcome.reference)} samples/s of {outcome.reference_from}"
     if price < 0.005:
         return f"which costs no throughput ({arithmetic})"
     return f"at {price:.1%} of the throughput ({arithmetic})"
@@ -95,5 +96,5 @@ def to_record(outcome: Outcome, command: list[str] | None) -> dict[str, Any]:
 
 def _row(step: Step) -> tuple[str, str, str, str, str, str]:
     settings = " ".join(f"{name}={show(value)}" for name, value in step.settings.items())
-    pace = f"{step.samples_per_s:,.0f}" if step.samples_per_s else ""
+    pace = show_amount(step.samples_per_s)
     return step.name, settings, step.price, step.result, pace, shorten(step.what)
