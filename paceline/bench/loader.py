@@ -87,7 +87,7 @@ def _train(target: str, overrides: Sequence[str], root: Path) -> dict[str, float
     return {
         "step_ms": round(step_ms, 3),
         "data_ms": round(step_ms - busy_ms, 3),
-        "samples_per_s": round(batch / busy_ms * 1e3, 1),
+        "samples_per_s": round(batch / busy_ms * 1e3, 3),
     }
 
 

@@ -22,7 +22,7 @@ class Precision:
         return contextlib.nullcontext()
 
     def weigh(self, weight: torch.Tensor, num_samples: int) -> None:
-        """Told on all ranks, before its backward, what each micro-batch weighs; the first one says how much a sample does."""
+        """Told on all ranks, before its backward, what a micro-batch weighs."""
 
     def scale(self, loss: torch.Tensor) -> torch.Tensor:
         """The loss as backward sees it."""
@@ -74,13 +74,16 @@ class Bf16(Precision):
 class Fp16(Precision):
     """fp16 with a scale of the loss that adapts: an overflow leaves the step out on all ranks alike and halves the scale.
 
-    It begins where a mean of losses would: a sum of many overflows until the scale has come down, which costs a warm-up its steps.
-    All of it lives on the device. An overflow now and then is normal; a loss that is not finite is not, nor are many in a row.
+    It begins where a mean of losses would, by what a sample weighs in the first micro-batch that weighs something: a sum of many losses
+    overflows until the scale has come down, which costs a warm-up its steps. From then on all of it lives on the device. An overflow now
+    and then is normal; a loss that is not finite is not, nor are many in a row.
     """
 
     name = "fp16"
     _GROW_AFTER = 2000
     _MOST_IN_A_ROW = 20
+    _MOST_WEIGHT = 2.0**40
+    """that counts: a scale of zero would end all"""
 
     def __init__(self, ranks: Ranks) -> None:
         self._ranks = ranks
@@ -88,7 +91,9 @@ class Fp16(Precision):
         self.loss_scale = torch.tensor(65536.0, device=ranks.device)
         self._good_steps = torch.zeros((), device=ranks.device)
         self._skipped_steps = torch.zeros((), device=ranks.device)
+        self._weighed = torch.zeros((), device=ranks.device)
         self._is_weighed = False
+        """the same, on the host"""
 
     def autocast(self) -> contextlib.AbstractContextManager[object]:
         return torch.autocast(self._device_type, torch.float16)
@@ -96,13 +101,16 @@ class Fp16(Precision):
     def weigh(self, weight: torch.Tensor, num_samples: int) -> None:
         if self._is_weighed:
             return
-        self._is_weighed = True
         sums = torch.stack([weight.double(), torch.full_like(weight, num_samples, dtype=torch.float64)])
         self._ranks.finish(self._ranks.all_reduce(sums))
         total, samples = sums.tolist()
-        if 0 < total < math.inf:
-            # A power of two rounds nothing.
-            self.loss_scale = self.loss_scale * 2.0 ** round(math.log2(samples / total))
+        if not 0 < total < math.inf:
+            return
+        self._weighed.fill_(1)
+        self._is_weighed = True
+        # Never higher than for a mean: an odd first one may weigh next to nothing. A power of two rounds nothing.
+        per_sample = min(max(total / samples, 1.0), self._MOST_WEIGHT)
+        self.loss_scale = self.loss_scale * 2.0 ** -round(math.log2(per_sample))
 
     def scale(self, loss: torch.Tensor) -> torch.Tensor:
         return loss * self.loss_scale
@@ -128,13 +136,14 @@ class Fp16(Precision):
             "loss_scale": self.loss_scale,
             "good_steps": self._good_steps,
             "skipped_steps": self._skipped_steps,
+            "weighed": self._weighed,  # not yet, where a fork saves before its first step
         }
 
     def load(self, tensors: Mapping[str, torch.Tensor]) -> None:
         for name, own in self.tensors().items():
             if name in tensors:
                 own.copy_(tensors[name])
-        self._is_weighed = "loss_scale" in tensors
+        self._is_weighed = bool(self._weighed)
 
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}

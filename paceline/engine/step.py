@@ -137,10 +137,10 @@ class TrainStep:
         if item.ids:
             tally.add(term.loss_sum, term.weight)
         self._count(item, term.loss_sum, term.weight)
-        self._precision.weigh(term.weight, len(item.ids))
         if is_last:
             tally.start(self._watch.reason)
         self._enter(item.step, "backward")
+        self._precision.weigh(term.weight, len(item.ids))
         self._backward(term.surrogate)
 
     def _replay(self, graph: Graph, item: MicroBatch) -> tuple[torch.Tensor, torch.Tensor]:

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from paceline.playbook.state import RECORD
 from paceline.reports.amounts import counted
+from paceline.telemetry.amount import show_amount
 from paceline.telemetry.numbers import is_finite
 from paceline.telemetry.reader import Row, Run
 
@@ -43,8 +44,8 @@ class Pace:
 
     @property
     def shown(self) -> str:
-        spread = f" ± {self.std:,.1f}" if self.std is not None else ""
-        return f"{self.mean:,.1f}{spread} {self.unit}"
+        spread = f" ± {show_amount(self.std)}" if self.std is not None else ""
+        return f"{show_amount(self.mean)}{spread} {self.unit}"
 
 
 def read_pace(run: Run, num_steps: int = WINDOW) -> Pace | None:

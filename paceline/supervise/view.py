@@ -10,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from paceline.launch.duration import show_duration
+from paceline.telemetry.amount import show_amount
 
 _STYLES = {"critical": "red", "warning": "yellow", "note": "dim"}
 _WIDTHS = {"phase": 10, "for": 7, "steps/s": 7, "wait": 9, "memory": 9, "process": 8}
@@ -76,7 +77,7 @@ def _head(glance: Mapping[str, Any]) -> str:
     words = [f"attempt {glance['attempt']}"]
     words.append("starting" if step is None else f"step {step:,}" + (f"/{total:,}" if total is not None else ""))
     if glance["steps_per_s"]:
-        words.append(f"{glance['steps_per_s']:,.3g} steps/s")
+        words.append(f"{show_amount(glance['steps_per_s'])} steps/s")
     if glance["left_s"] is not None:
         words.append(f"{show_duration(glance['left_s'])} left")
     return "  ".join(words)
@@ -95,7 +96,7 @@ def _cells(rank: Mapping[str, Any]) -> list[str]:
         f"{rank['step']:,}" if rank["step"] is not None else "-",
         rank["phase"] or "-",
         f"{rank['for_s']:.1f} s" if rank["for_s"] is not None else "-",
-        f"{rank['steps_per_s']:,.3g}" if rank["steps_per_s"] is not None else "-",
+        show_amount(rank["steps_per_s"]) or "-",
         f"{rank['wait_ms']:.1f} ms" if rank["wait_ms"] is not None else "-",
         f"{rank['memory_gib']:.2f} GiB" if rank["memory_gib"] is not None else "-",
         " ".join(filter(None, shown)) or "-",

@@ -73,18 +73,20 @@ class OneOfTwo(Ranks):
         tensor += torch.tensor([70.0, 1.0])
 
 
-@pytest.mark.parametrize(("weight", "samples", "scale"), [(4096.0, 4, 64), (3.0, 3, 65536), (0.5, 4, 65536 * 8)])
+@pytest.mark.parametrize(("weight", "samples", "scale"), [(4096.0, 4, 64), (3.0, 3, 65536), (1e-9, 8, 65536), (1e60, 1, 2.0**-24)])
 def test_the_scale_begins_by_what_a_sample_weighs(fp16, weight, samples, scale):
-    fp16.weigh(torch.tensor(weight), samples)
+    fp16.weigh(torch.tensor(weight, dtype=torch.float64), samples)
     assert float(fp16.loss_scale) == scale
     fp16.weigh(torch.tensor(1.0), 1)
-    assert float(fp16.loss_scale) == scale, "the first micro-batch says it, once"
+    assert float(fp16.loss_scale) == scale, "the first says it, once"
 
 
 @pytest.mark.parametrize("weight", [0.0, math.nan, math.inf])
-def test_what_weighs_nothing_or_no_number_says_nothing(fp16, weight):
+def test_what_weighs_nothing_or_no_number_leaves_it_to_the_next(fp16, weight):
     fp16.weigh(torch.tensor(weight), 2)
     assert float(fp16.loss_scale) == 65536
+    fp16.weigh(torch.tensor(1024.0), 1)
+    assert float(fp16.loss_scale) == 64
 
 
 def test_all_ranks_begin_with_one_scale():
@@ -95,9 +97,12 @@ def test_all_ranks_begin_with_one_scale():
     assert float(dummy.loss_scale) == 1024
 
 
-def test_a_scale_that_a_checkpoint_kept_stays(fp16):
+def test_a_scale_that_a_checkpoint_kept_stays_if_it_was_weighed(fp16):
     before = Fp16(ALONE)
-    before.loss_scale.fill_(2.0)
-    fp16.load(before.tensors())
+    fork = before.tensors()
+    fp16.load(fork)
     fp16.weigh(torch.tensor(4096.0), 1)
-    assert float(fp16.loss_scale) == 2.0
+    assert float(fp16.loss_scale) == 16
+    before.load(fp16.tensors())
+    before.weigh(torch.tensor(2.0), 1)
+    assert float(before.loss_scale) == 16

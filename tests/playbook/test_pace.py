@@ -27,7 +27,7 @@ def test_a_short_run_gives_what_it_has_without_its_first_row(tmp_path: Path) -> 
 def test_one_row_has_a_mean_and_no_deviation(tmp_path: Path) -> None:
     pace = read_pace(read_run(write_run(tmp_path / "run", [{"units_per_s": 1.0}, {"units_per_s": 8.0}])), 50)
     assert pace is not None
-    assert (pace.mean, pace.std, pace.shown) == (8.0, None, "8.0 items/s")
+    assert (pace.mean, pace.std, pace.shown) == (8.0, None, "8 items/s")
     assert pace.window == "steps 6 to 10 (1 row)"
     cold = read_pace(read_run(write_run(tmp_path / "cold", [{"units_per_s": 1.0}])), 50)
     assert cold is not None

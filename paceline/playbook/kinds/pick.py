@@ -24,6 +24,7 @@ from paceline.playbook.phase import Scene, Successor, Words, Work
 from paceline.playbook.results import EVERY, Evidence, Grid, Outcome, Reports, Value
 from paceline.playbook.swept import CANNOT_WIN, RECORD, read_swept
 from paceline.reports.amounts import counted
+from paceline.telemetry.amount import show_amount
 from paceline.telemetry.reader import read_run
 
 _FIXED = {"repeats": 1, "racing": False}
@@ -144,8 +145,7 @@ def _row(tried: Tried, is_winner: bool) -> list[str]:
     if tried.pace is None:
         return [tried.name, "", "", "", "no rate", word]
     pace = tried.pace
-    deviation = f"{pace.std:,.1f}" if pace.std is not None else ""
-    return [tried.name, f"{pace.mean:,.1f}", deviation, pace.unit, pace.window, word]
+    return [tried.name, show_amount(pace.mean), show_amount(pace.std), pace.unit, pace.window, word]
 
 
 def _read_tried(place: Path, window: int) -> list[Tried]:

@@ -92,6 +92,7 @@ def test_names_are_canonical() -> None:
         "precision.loss_scale",
         "precision.good_steps",
         "precision.skipped_steps",
+        "precision.weighed",
     }
 
 
