@@ -73,7 +73,9 @@ class OneOfTwo(Ranks):
         tensor += torch.tensor([70.0, 1.0])
 
 
-@pytest.mark.parametrize(("weight", "samples", "scale"), [(4096.0, 4, 64), (3.0, 3, 65536), (1e-9, 8, 65536), (1e60, 1, 2.0**-24)])
+@pytest.mark.parametrize(
+    ("weight", "samples", "scale"), [(4096.0, 4, 64), (3.0, 3, 65536), (1e-9, 8, 65536), (1e60, 1, 2.0**-24)]
+)
 def test_the_scale_begins_by_what_a_sample_weighs(fp16, weight, samples, scale):
     fp16.weigh(torch.tensor(weight, dtype=torch.float64), samples)
     assert float(fp16.loss_scale) == scale
