@@ -29,10 +29,11 @@ demo: $(INSTALLED)
 test: $(INSTALLED_DEV)
 	$(BIN)/python -m pytest -m 'not slow and not gpu' -n auto --dist loadfile --no-loadscope-reorder
 
-# The slow ones and those for a GPU one after the other: most start several ranks, and need the cores or the GPU to themselves.
+# The slow ones two at a time, since they wait as much as they compute; those for a GPU one after the other, which have it to themselves.
 test-all: $(INSTALLED_ALL)
 	$(MAKE) test
-	$(BIN)/python -m pytest -m 'slow or gpu'
+	$(BIN)/python -m pytest -m 'slow and not gpu' -n 2 --dist loadfile --no-loadscope-reorder
+	$(BIN)/python -m pytest -m gpu
 
 check: $(INSTALLED_DEV)
 	$(BIN)/ruff check .
