@@ -91,9 +91,7 @@ class Fp16(Precision):
         self.loss_scale = torch.tensor(65536.0, device=ranks.device)
         self._good_steps = torch.zeros((), device=ranks.device)
         self._skipped_steps = torch.zeros((), device=ranks.device)
-        self._weighed = torch.zeros((), device=ranks.device)
         self._is_weighed = False
-        """the same, on the host"""
 
     def autocast(self) -> contextlib.AbstractContextManager[object]:
         return torch.autocast(self._device_type, torch.float16)
@@ -106,7 +104,6 @@ class Fp16(Precision):
         total, samples = sums.tolist()
         if not 0 < total < math.inf:
             return
-        self._weighed.fill_(1)
         self._is_weighed = True
         # Never higher than for a mean: an odd first one may weigh next to nothing. A power of two rounds nothing.
         per_sample = min(max(total / samples, 1.0), self._MOST_WEIGHT)
@@ -136,14 +133,15 @@ class Fp16(Precision):
             "loss_scale": self.loss_scale,
             "good_steps": self._good_steps,
             "skipped_steps": self._skipped_steps,
-            "weighed": self._weighed,  # not yet, where a fork saves before its first step
+            # Not yet, where a fork saves before its first step.
+            "weighed": torch.full_like(self.loss_scale, self._is_weighed),
         }
 
     def load(self, tensors: Mapping[str, torch.Tensor]) -> None:
         for name, own in self.tensors().items():
             if name in tensors:
                 own.copy_(tensors[name])
-        self._is_weighed = bool(self._weighed)
+        self._is_weighed = bool(tensors.get("weighed", False))
 
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}

@@ -74,10 +74,15 @@ def test_fp16_loses_no_step_where_a_sample_weighs_much(make_context, monkeypatch
             loss_sum, weight = super().loss(model, batch)
             return loss_sum * 4096, weight * 4096
 
-    built = []
+    built, phases = [], set()
+
+    class Noting(Fp16):
+        def weigh(self, *args):
+            phases.add(context.pulse.phase)
+            super().weigh(*args)
 
     def build(_, ranks, __):
-        built.append(Fp16(ranks))
+        built.append(Noting(ranks))
         return built[0]
 
     monkeypatch.setattr("paceline.engine.build.build_precision", build)
@@ -90,6 +95,7 @@ def test_fp16_loses_no_step_where_a_sample_weighs_much(make_context, monkeypatch
     train(context, Heavy())
     assert 4 <= float(built[0].loss_scale) <= 16, "of its samples each weighs 1 to 3 times 4,096"
     assert all(0 < row["grad_norm"] < float("inf") for row in read_table(context.layout.metrics))
+    assert phases == {"backward"}, "ranks wait here for one another, which they do not in a forward"
 
 
 @pytest.mark.parametrize("fused", [True, False])
