@@ -1,4 +1,4 @@
-"""A measured value, as tables, lines and sentences have it.
+"""A measured value, as tables, lines and sentences have it; the pages of reports have a digit more (paceline/reports/amounts.py).
 
 show_amount(15360.2)      -> "15,360"       show_amount(4.6821)      -> "4.682"       show_amount(None)      -> ""
 """
