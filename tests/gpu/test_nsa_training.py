@@ -62,8 +62,10 @@ def test_fp16_learns_as_bf16_does(tmp_path: Path) -> None:
         rows = read_run(out).metrics
         overflows = [row["step"] for row in rows if not math.isfinite(row["grad_norm"])]
         assert len(overflows) <= 3, overflows
-        losses[mode] = sum(row["loss"] for row in rows[-20:]) / 20
-    assert losses["fp16"] == pytest.approx(losses["bf16"], rel=0.03), losses
+        losses[mode] = sum(row["loss"] for row in rows) / len(rows)
+    # Measured 2026-11-19 on an H200, means of all steps: five seeds differ by -4.4 to 0.8 % between the two, eight runs of one seed by 0.9 %
+    # in one precision; with the scale of a mean fp16 lies 75 to 82 % higher, 12 to 14 steps overflow.
+    assert losses["fp16"] == pytest.approx(losses["bf16"], rel=0.1), losses
 
 
 def test_compiled_replayed_killed_and_resumed_with_the_same_bits(tmp_path: Path) -> None:
