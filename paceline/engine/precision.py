@@ -138,10 +138,15 @@ class Fp16(Precision):
         }
 
     def load(self, tensors: Mapping[str, torch.Tensor]) -> None:
-        for name, own in self.tensors().items():
+        for name, own in (
+            ("loss_scale", self.loss_scale),
+            ("good_steps", self._good_steps),
+            ("skipped_steps", self._skipped_steps),
+        ):
             if name in tensors:
                 own.copy_(tensors[name])
-        self._is_weighed = bool(tensors.get("weighed", False))
+        # A scale from before samples were weighed has come down by itself.
+        self._is_weighed = bool(tensors.get("weighed", "loss_scale" in tensors))
 
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}

@@ -99,6 +99,19 @@ def test_all_ranks_begin_with_one_scale():
     assert float(dummy.loss_scale) == 1024
 
 
+def test_a_scale_of_before_samples_were_weighed_is_not_weighed_again(fp16):
+    """It has come down by overflows; another mode's checkpoint has none."""
+    kept = {name: tensor.clone() for name, tensor in fp16.tensors().items() if name != "weighed"}
+    kept["loss_scale"].fill_(4096.0)
+    fp16.load(kept)
+    fp16.weigh(torch.tensor(16384.0), 1)
+    assert float(fp16.loss_scale) == 4096
+    after_bf16 = Fp16(ALONE)
+    after_bf16.load({})
+    after_bf16.weigh(torch.tensor(16384.0), 1)
+    assert float(after_bf16.loss_scale) == 4
+
+
 def test_a_scale_that_a_checkpoint_kept_stays_if_it_was_weighed(fp16):
     before = Fp16(ALONE)
     fork = before.tensors()
