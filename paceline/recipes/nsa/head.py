@@ -23,6 +23,8 @@ from paceline.recipes.nsa.batch import NO_LABEL
 
 MOST_BYTES = 2**30
 """of a part's logits: 1 GiB, so that the products are large and their sums few"""
+MOST_FP16_TOKENS = 8192
+"""of a part in fp16: weights' gradients are sums over a part, which no scale of the loss could keep from overflowing; parts are summed in fp32"""
 _ROWS = 128
 """parts hold a multiple of it: matrix products of a GPU come in such tiles"""
 
@@ -42,7 +44,7 @@ def score_tokens(hidden_TW: Tensor, weights_VW: Tensor, labels_T: Tensor) -> tup
     """(loss, whether the label is the likeliest token) of each token, 0 and false where it has no label; without gradients."""
     losses, are_right = [], []
     with torch.no_grad():
-        for part in split_tokens(len(hidden_TW), len(weights_VW), 4):
+        for part in split_tokens(len(hidden_TW), len(weights_VW), torch.float32):
             logits = _widened(hidden_TW[part] @ weights_VW.to(hidden_TW.dtype).T)
             labels = labels_T[part]
             has_label = labels != NO_LABEL
@@ -52,9 +54,11 @@ def score_tokens(hidden_TW: Tensor, weights_VW: Tensor, labels_T: Tensor) -> tup
     return torch.cat(losses), torch.cat(are_right)
 
 
-def split_tokens(num_tokens: int, vocabulary: int, num_bytes: int) -> list[slice]:
-    """Parts whose logits, of so many bytes each, are few enough."""
-    at_once = max(1, MOST_BYTES // (num_bytes * vocabulary))
+def split_tokens(num_tokens: int, vocabulary: int, dtype: torch.dtype) -> list[slice]:
+    """Parts whose logits, of that type, are few enough."""
+    at_once = max(1, MOST_BYTES // (dtype.itemsize * vocabulary))
+    if dtype == torch.float16:
+        at_once = min(at_once, MOST_FP16_TOKENS)
     at_once = at_once // _ROWS * _ROWS or at_once
     return [slice(start, min(start + at_once, num_tokens)) for start in range(0, num_tokens, at_once)]
 
@@ -68,7 +72,7 @@ class _SummedLosses(torch.autograd.Function):
         grad_weights = torch.zeros_like(weights_VW) if needs_gradient else None
         narrow_weights = weights_VW.to(dtype)
         with torch.autocast(hidden_TW.device.type, enabled=False):
-            for part in split_tokens(len(hidden_TW), len(weights_VW), dtype.itemsize):
+            for part in split_tokens(len(hidden_TW), len(weights_VW), dtype):
                 hidden = hidden_TW[part].to(dtype)
                 losses, grads = _differentiate(hidden @ narrow_weights.T, labels_T[part])
                 total = total + losses.sum()

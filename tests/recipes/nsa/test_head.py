@@ -40,11 +40,23 @@ def test_loss_and_gradients(dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch)
 
 def test_parts() -> None:
     """Whole tiles of tokens where there are many, at least one token in any case, and all of them once."""
-    parts = head.split_tokens(30_000, 50_304, 2)
+    parts = head.split_tokens(30_000, 50_304, torch.bfloat16)
     assert {part.stop - part.start for part in parts[:-1]} == {10_624}
     assert [token for part in parts for token in range(part.start, part.stop)] == list(range(30_000))
-    assert head.split_tokens(3, 10**9, 4) == [slice(0, 1), slice(1, 2), slice(2, 3)]
-    assert head.split_tokens(300, 258, 4) == [slice(0, 300)]
+    assert head.split_tokens(3, 10**9, torch.float32) == [slice(0, 1), slice(1, 2), slice(2, 3)]
+    assert head.split_tokens(300, 258, torch.float32) == [slice(0, 300)]
+
+
+def test_no_sum_of_fp16_is_longer_than_its_numbers_go() -> None:
+    """130,000 bytes at once, one of them frequent, as first steps have them: one sum would be some 19,000 × 5, and fp16 ends at 65,504."""
+    torch.manual_seed(0)
+    hidden = (5 + torch.randn(131_072, 16)).requires_grad_()
+    weights = torch.zeros(258, 16, requires_grad=True)
+    labels = torch.randint(258, (len(hidden),)).where(torch.rand(len(hidden)) > 0.15, 7)
+    with torch.autocast("cpu", torch.float16):
+        (found,) = torch.autograd.grad(head.sum_losses(hidden, weights, labels), weights)
+    (expected,) = torch.autograd.grad(head.sum_losses(hidden, weights, labels), weights)
+    assert relative_error(found, expected) < 2e-3
 
 
 def test_no_label_at_all() -> None:
