@@ -4,7 +4,8 @@
 
 Stages and dense attention by themselves, and whole layers of both: projections, RoPE, gates and all. One document per row; bf16 on a GPU.
 Where it is asked for, one more token after a text of each length (nsa_decoding.py). Medians. A length whose rows do not fit into memory says
-so. From where on the sparse layer takes less than the dense one is the break-even.
+so, and so does a backend of dense attention that is not to be had for these heads here. From where on the sparse layer takes less than the
+dense one is the break-even.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from torch.nn import functional as F
 from paceline.bench.answering import answer, end
 from paceline.bench.nsa_decoding import ROWS, measure_decoding
 from paceline.bench.stopwatch import stopwatch
-from paceline.engine.backends import restricted
+from paceline.engine.backends import find_refusals, restricted
 from paceline.engine.out_of_memory import is_out_of_memory
 from paceline.recipes.nsa.attention import DenseAttention, Shape, SparseAttention
 from paceline.recipes.nsa.config import Model
@@ -31,17 +32,25 @@ from paceline.recipes.nsa.kernels.tile_store import Case
 from paceline.recipes.nsa.paths import build_stages, choose_path
 from paceline.recipes.nsa.pattern import one_document
 from paceline.recipes.nsa.stages import STAGES
+from paceline.workload import AttentionCall
 
 LENGTHS = {"cuda": (2048, 4096, 8192, 16384, 32768, 65536, 131072), "cpu": (256, 512, 1024, 2048)}
 """where none are asked for"""
 _DENSE = {"cuda": ("flash", "cudnn"), "cpu": ("flash",)}
+_DTYPES = {"cuda": torch.bfloat16, "cpu": torch.float32}
+_SHORT = 256
+"""tokens with which torch is asked whether it has a backend for such heads"""
 
 
 def measure(lengths: Sequence[int], heads: int, groups: int, width: int, repeats: int, decodes: bool) -> dict[str, Any]:
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     path = choose_path("auto", device.type, Model(heads=heads, groups=groups, head_width=width), "warn")
     asked = sorted(lengths or LENGTHS[device.type])
-    rows = [_measure_length(length, heads, groups, width, path.name, device, repeats) for length in asked]
+    short = min(asked[0], _SHORT)
+    call = AttentionCall("training", 1, heads, short, short, width, is_causal=True)
+    refusals = find_refusals(call, _DTYPES[device.type], device)
+    dense = [backend for backend in _DENSE[device.type] if backend not in refusals]
+    rows = [_measure_length(length, heads, groups, width, path.name, dense, device, repeats) for length in asked]
     shape = Shape(heads * width, heads, groups, width)
     for row in rows:
         row["decoding"] = {
@@ -58,7 +67,8 @@ def measure(lengths: Sequence[int], heads: int, groups: int, width: int, repeats
         "width": width,
         "repeats": repeats,
         "rows": rows,
-        "break_even": {dense: find_break_even(rows, dense) for dense in _DENSE[device.type]},
+        "break_even": {backend: find_break_even(rows, backend) for backend in dense},
+        "refused": {backend: refusals[backend] for backend in _DENSE[device.type] if backend in refusals},
     }
 
 
@@ -79,17 +89,24 @@ def _total(times: dict[str, float]) -> float:
 
 
 def _measure_length(
-    length: int, heads: int, groups: int, width: int, path: str, device: torch.device, repeats: int
+    length: int,
+    heads: int,
+    groups: int,
+    width: int,
+    path: str,
+    dense: Sequence[str],
+    device: torch.device,
+    repeats: int,
 ) -> dict[str, Any]:
     try:
         times = _time_stages(length, heads, groups, width, path, device, repeats)
         shape = Shape(heads * width, heads, groups, width)
         layer = SparseAttention(shape, build_stages(path)).to(device)
         times["layer"] = _time(*_build_layer(layer, length, device), device, repeats)
-        for dense in _DENSE[device.type]:
-            times[dense] = _time(*_build_dense(length, heads, width, dense, device), device, repeats)
+        for backend in dense:
+            times[backend] = _time(*_build_dense(length, heads, width, backend, device), device, repeats)
             twin = DenseAttention(shape, "sdpa").to(device)
-            times[f"layer_{dense}"] = _time(*_build_layer(twin, length, device, dense), device, repeats)
+            times[f"layer_{backend}"] = _time(*_build_layer(twin, length, device, backend), device, repeats)
     except Exception as error:
         if not is_out_of_memory(error):
             raise
@@ -101,7 +118,7 @@ def _measure_length(
 def _time_stages(
     length: int, heads: int, groups: int, width: int, path: str, device: torch.device, repeats: int
 ) -> dict[str, dict[str, float]]:
-    stages, dtype = build_stages(path), "bfloat16" if device.type == "cuda" else "float32"
+    stages, dtype = build_stages(path), str(_DTYPES[device.type]).removeprefix("torch.")
     assert stages is not None
     inputs = draw_inputs(Case(1, length, heads, groups, width, dtype), stages, device)
     runs = build_runs(inputs, stages, inputs.frame)
@@ -110,9 +127,8 @@ def _time_stages(
 
 def _build_dense(length: int, heads: int, width: int, backend: str, device: torch.device) -> Run:
     """Every head with keys of its own: that torch need not repeat those of a group counts in its favour."""
-    dtype = torch.bfloat16 if device.type == "cuda" else torch.float32
     query, keys, values = (
-        torch.randn(1, length, heads, width, device=device, dtype=dtype).transpose(1, 2).requires_grad_()
+        torch.randn(1, length, heads, width, device=device, dtype=_DTYPES[device.type]).transpose(1, 2).requires_grad_()
         for _ in range(3)
     )
 

@@ -105,6 +105,8 @@ def command(
     print_whole(build_table(measured))
     if decode:
         print_whole(build_decoding_table(measured))
+    for dense, reason in measured["refused"].items():
+        print(f"not {_TITLES[dense]}: {reason}")
     for dense, length in measured["break_even"].items():
         told = f"from {length:,} tokens on (of those measured)" if length else "at none of these lengths"
         print(f"faster than {_TITLES[f'layer_{dense}']}: {told}")

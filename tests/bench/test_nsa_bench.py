@@ -64,6 +64,25 @@ def test_the_break_even(figures: list[tuple[int, float, float]], expected: int |
     assert nsa.find_break_even(rows, "flash") == expected
 
 
+def test_a_backend_that_is_not_to_be_had_says_so_and_the_rest_is_timed(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As flash before compute capability 8.0, and cuDNN with odd heads."""
+    monkeypatch.setattr(nsa, "find_refusals", lambda call, dtype, device: dict.fromkeys(("flash", "cudnn"), "too old"))
+    measured = nsa.measure([40], heads=2, groups=1, width=16, repeats=1, decodes=False)
+    assert measured["refused"]["flash"] == "too old"
+    assert not measured["break_even"]
+    times = measured["rows"][0]["times"]
+    assert times["layer"]["forward_ms"] > 0
+    assert not {"flash", "layer_flash"} & times.keys()
+    monkeypatch.setattr(asking, "ask_worker", lambda arguments: measured)
+    assert run_command(["bench", "nsa", "--length", "40"]) == 0
+    shown = capsys.readouterr().out
+    assert "not dense, flash: too old" in shown
+    assert "layer, sparse" in shown
+    assert "layer, dense" not in shown
+
+
 def test_a_row_that_a_cpu_has_no_memory_for_says_so() -> None:
     measured = nsa.measure([10**14], heads=2, groups=1, width=16, repeats=1, decodes=False)
     assert "allocate" in measured["rows"][0]["refused"]
@@ -82,6 +101,7 @@ def test_the_command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixt
     answer |= {
         "rows": [row(8, 2, 1), {"length": 16, "refused": "full", "times": {}, "decoding": {"1": {"refused": "full"}}}],
         "break_even": {"flash": None},
+        "refused": {},
     }
     asked: list[list[str]] = []
     monkeypatch.setattr(asking, "ask_worker", lambda arguments: asked.append(arguments) or answer)
@@ -116,6 +136,7 @@ def test_figures_are_whole_on_a_narrow_terminal_and_a_stage_is_one_line_of_a_fil
 ) -> None:
     rows = [row(length, 1234.56, 98765.43) for length in nsa.LENGTHS["cuda"]]
     answer = {"device": "a GPU", "torch": "2", "path": "fast", "reason": "kernels", "break_even": {"flash": None}}
+    answer["refused"] = {}
     answer |= {"heads": 12, "groups": 2, "width": 64, "rows": rows}
     monkeypatch.setattr(asking, "ask_worker", lambda arguments: answer)
     monkeypatch.setenv("COLUMNS", "80")
@@ -169,9 +190,9 @@ def test_more_rows_than_a_gpu_launches_are_no_shape_to_tune(monkeypatch: pytest.
     assert "--rows 5461" in caught.value.render()
 
 
-@pytest.mark.parametrize(("has_gpu", "do"), [(False, "run it on a GPU"), (True, "give the kernels what they take")])
-def test_there_is_nothing_to_tune_without_kernels(has_gpu: bool, do: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("has_gpu", [False, True])
+def test_there_is_nothing_to_tune_without_kernels(has_gpu: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("torch.cuda.is_available", lambda: has_gpu)
     with pytest.raises(UsageError, match="there are no tiles to tune: its kernels") as caught:
         nsa_tiles.measure([], 1, Model(head_width=32), "bf16", 1)
-    assert do in caught.value.render()
+    assert "with sizes that they take" in caught.value.render()
