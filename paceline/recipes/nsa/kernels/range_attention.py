@@ -220,10 +220,5 @@ def _share_out(programs: int, heads: int) -> tuple[int, int]:
 def _tile(tiles: Tiles, kernel: str, q: Tensor, words: Words | None) -> dict[str, Any]:
     shared, hopper = find_shared(q.device), has_hopper(q.device)
     find = partial(tiles.find, kernel, q.shape[3], q.dtype, shared=shared, hopper=hopper)
-    if words is None:
-        tile = find()
-    else:
-        tile = find(block=words.block)
-        # Tiles of keys longer than blocks would have keys of three.
-        tile = {**tile, "BN": min(tile["BN"], words.block)}
+    tile = find() if words is None else find(block=words.block)
     return {**tile} | ({} if "NBUF" in tile else {"PRECISION": precision_of(q.dtype)})

@@ -78,7 +78,8 @@ def _choose(word: str, case: Case, place: Place, device: torch.device, limit_s: 
         return found, "tuned", f"tuned for {place}, in {where}"
     if word == "auto":
         return built_in, "built-in", where
-    return _tune(case, device, built_in, limit_s)
+    tiles, source, reason = _tune(case, device, built_in, limit_s)
+    return tiles, source, f"{where}; {reason}"
 
 
 def _tune(case: Case, device: torch.device, built_in: dict[str, Tile], limit_s: float) -> Found:

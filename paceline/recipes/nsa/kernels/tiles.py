@@ -111,6 +111,10 @@ def built_in(
 ) -> Tile:
     """What is launched unless something better was measured; `block`: tokens of a selection block, `shared` and `hopper`: what `find_shared` and
     `has_hopper` gave."""
+    return _cut(kernel, _pick(kernel, width, dtype, block, shared, hopper), block)
+
+
+def _pick(kernel: str, width: int, dtype: torch.dtype, block: int, shared: int, hopper: bool) -> Tile:
     launched = KERNELS[kernel]
     if dtype == torch.float32:
         needed, smaller = _SMALLER_FP32_TILES.get((launched, width, block), (0, {}))
@@ -134,14 +138,14 @@ def list_candidates(
     found = [first]
     for values in itertools.product(*grid.values()):
         tile = _cut(kernel, dict(zip(grid, values, strict=True)), block)
-        is_new = all({**_DEFAULTS, **tile} != {**_DEFAULTS, **_cut(kernel, each, block)} for each in found)
+        is_new = all({**_DEFAULTS, **tile} != {**_DEFAULTS, **each} for each in found)
         if is_new and _fits(KERNELS[kernel], tile, width, block, shared):
             found.append(tile)
     return found
 
 
 def _cut(kernel: str, tile: Tile, block: int) -> Tile:
-    """As it is launched: where chosen blocks are read by tiles over the past, keys of one block at most at a time (range_attention.py)."""
+    """Where chosen blocks are read by tiles over the past, they are as many keys as a block at most: longer ones could have keys of three."""
     return {**tile, "BN": min(tile["BN"], block)} if kernel.startswith("selected_past") else tile
 
 

@@ -32,8 +32,6 @@ def compile_kernel(
     function = _find(KERNELS[kernel])
     constants: dict[str, Any] = {"H": 12, "G": 2, "D": width, "PRECISION": precision_of(dtype)}
     constants |= _size(kernel, block, is_long) | tile
-    if kernel.startswith("selected_past"):
-        constants["BN"] = min(tile["BN"], block)
     numbers = {torch.bfloat16: "bf16", torch.float16: "fp16", torch.float32: "fp32"}[dtype]
 
     def name_type(name: str) -> str:

@@ -79,6 +79,16 @@ def test_a_tuning_that_was_cut_off_is_used_and_said_and_the_next_one_measures_ag
     assert settle("auto")["source"] == "tuned"
 
 
+def test_why_something_kept_is_tuned_anew_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    path, _ = save_tuned(make_tuned(1))
+    assert path is not None
+    path.write_text("{")
+    monkeypatch.setattr(tuning, "tune", lambda *given: make_tuned(2))
+    reason = settle("tune")["reason"]
+    assert reason.startswith(f"{path} is passed over: ")
+    assert "; tuned before the first step, " in reason
+
+
 def test_a_shape_too_large_to_tune_has_built_in_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
     def tune(*given: Any) -> None:
         raise torch.OutOfMemoryError("CUDA out of memory")
