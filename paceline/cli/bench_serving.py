@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from paceline.cli.arguments import Debug, Json
+from paceline.telemetry.amount import show_amount
 
 
 def command(
@@ -71,7 +72,7 @@ def build_stages(measured: dict[str, Any]) -> Any:
     table.add_section()
     table.add_row("request", "by the clock on the wall", *_points(eager["total"]))
     table.add_row("", "CPU time: as on an own core", *_points(eager["own"]))
-    table.add_row("", f"{eager['per_s']:.0f} per s, {eager['cpu_ms']:.1f} ms of CPU each")
+    table.add_row("", f"{show_amount(eager['per_s'])} per s, {eager['cpu_ms']:.1f} ms of CPU each")
     if eager["lost"]:
         table.add_row("", f"{eager['lost']} stages failed or were late")
     return table

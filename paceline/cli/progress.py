@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator
 
 from paceline.recipes.progress import Progress, Report
+from paceline.telemetry.amount import show_amount
 
 _LINE_EVERY_S = 10.0
 
@@ -52,7 +53,7 @@ class Pace:
         if not progress.amount:
             return progress.phase
         rate = (progress.amount - self._amount) / max(time.monotonic() - self._began, 1e-3)
-        return f"{progress.phase} {progress.amount:,} {progress.unit}, {rate:,.0f}/s"
+        return f"{progress.phase} {progress.amount:,} {progress.unit}, {show_amount(rate)}/s"
 
 
 class Lines:

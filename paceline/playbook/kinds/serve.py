@@ -17,6 +17,7 @@ from paceline.files import read_json
 from paceline.playbook.phase import UNKNOWN, Phase, Scene, Work
 from paceline.playbook.results import EVERY, Evidence, Outcome, Reports, Value
 from paceline.reports.amounts import counted
+from paceline.telemetry.amount import show_amount
 
 
 class Serve(Phase):
@@ -72,7 +73,9 @@ class Serve(Phase):
         asked = f"{counted(found['callers'], 'caller')}, {counted(found['candidates'], 'candidate')} of {counted(found['items'], 'item')}, one core"
         evidence = [
             Evidence("request", _show(eager["total"]), asked),
-            Evidence("answered", f"{eager['per_s']:,.0f} requests/s", f"{counted(eager['lost'], 'stage')} lost"),
+            Evidence(
+                "answered", f"{show_amount(eager['per_s'])} requests/s", f"{counted(eager['lost'], 'stage')} lost"
+            ),
             *(Evidence(f"{stage['kind']} {stage['name']}", _show(stage), "") for stage in eager["stages"]),
             Evidence(
                 "filters, diversity", f"{found['many']['ms']:.2f} ms", f"{found['many']['candidates']:,} candidates"
