@@ -220,5 +220,5 @@ def _usable_device(device: str | torch.device) -> torch.device:
         raise UsageError(what, str(error).splitlines()[0], "use 'cpu', 'cuda', or 'cuda:1'") from error
     if target.type == "cuda" and (target.index or 0) >= torch.cuda.device_count():
         what = f"there is no {target} here ({torch.cuda.device_count()} GPUs)"
-        raise UsageError(what, f"device={device}", "use device='cpu'")
+        raise UsageError(what, f"device {device}", "compute on the CPU: cpu")
     return target

@@ -21,6 +21,8 @@ from torch import Tensor
 
 from paceline.bench.answering import answer, end
 from paceline.bench.stopwatch import stopwatch
+from paceline.engine.out_of_memory import is_out_of_memory
+from paceline.errors import UsageError
 from paceline.recipes.nsa import reference
 from paceline.recipes.nsa.attention import Shape, SparseAttention, reference_sizes
 from paceline.recipes.nsa.cache import SparseCache
@@ -54,11 +56,17 @@ def measure(seed: int, length: int) -> dict[str, Any]:
         torch.backends.cuda.matmul.allow_tf32 = False
     refusal = fast_refusal(device.type, Model())
     paths = ["torch", *([] if refusal else ["fast"])]
+    try:
+        times = {path: _time(path, length, device) for path in paths}
+    except Exception as error:
+        if not is_out_of_memory(error):
+            raise
+        what = f"no memory for a layer of {length:,} tokens: {str(error).splitlines()[0]}"
+        raise UsageError(what, "--length", "fewer tokens: --length 2048") from error
     num_threads = torch.get_num_threads()
     torch.set_num_threads(1)  # the reference's tensors are small: a second thread would mostly wait for the first
     rows = [row for name in CASES for row in compare_case(name, paths, device, seed)]
     torch.set_num_threads(num_threads)
-    times = {path: _time(path, length, device) for path in paths}
     is_faster = None if refusal else times["fast"]["total_ms"] < times["torch"]["total_ms"]
     return {
         "device": torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu",

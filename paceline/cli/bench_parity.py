@@ -16,7 +16,9 @@ def command(
     seed: Annotated[
         int, typer.Option("--seed", min=0, max=2**63 - 1, help="Another seed, other numbers to compare on.")
     ] = 0,
-    length: Annotated[int, typer.Option("--length", min=1, help="Tokens of the row that is timed.")] = 2048,
+    length: Annotated[
+        int, typer.Option("--length", min=1, max=2**31 - 1, help="Tokens of the row that is timed.")
+    ] = 2048,
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:

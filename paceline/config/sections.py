@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, StrictBool
+from pydantic import BaseModel, ConfigDict, Field, StrictBool, field_validator
 
 IDENTITY = "identity"
 """Another value is another run: a checkpoint or directory with another one is refused."""
@@ -38,6 +38,14 @@ class Section(BaseModel):
     """Base of all sections: unknown keys are errors, values do not change after loading."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, protected_namespaces=(), allow_inf_nan=False)
+
+    @field_validator("*")
+    @classmethod
+    def _fits(cls, value: Any) -> Any:
+        """What counts or measures something ends up in numbers of 64 bits, of torch, numpy or the system."""
+        if isinstance(value, int) and not -(2**63) <= value < 2**63:
+            raise ValueError("whole numbers go up to 9,223,372,036,854,775,807 here")
+        return value
 
 
 class Run(Section):

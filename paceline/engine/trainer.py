@@ -248,7 +248,8 @@ class Trainer:
         if not self._timer.is_late:
             self._write_row()
         if self._overflows:
-            what = f"{self._overflows} steps up to step {self.state.step} were left out"
+            steps = "1 step" if self._overflows == 1 else f"{self._overflows} steps"
+            what = f"{steps} up to step {self.state.step} left out"
             self._context.events.write("note", what=what, why="fp16 gradients overflowed; the loss scale adapts")
             self._overflows = 0
 

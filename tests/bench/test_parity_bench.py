@@ -14,6 +14,7 @@ import torch
 from paceline.bench import parity
 from paceline.cli import asking
 from paceline.cli.main import run_command
+from paceline.errors import UsageError
 from paceline.recipes.nsa.torch_path import TORCH, attend_window
 
 CASE = "group 1, packed"
@@ -80,6 +81,12 @@ def test_a_selection_that_is_another_is_found(monkeypatch: pytest.MonkeyPatch) -
     (*_, of_blocks) = compare("group 1, packed")
     assert of_blocks["worst"] == "selected blocks"
     assert not of_blocks["ok"]
+
+
+def test_a_row_that_there_is_no_memory_for_is_a_length_too_many() -> None:
+    with pytest.raises(UsageError, match=r"no memory for a layer of 100,000,000,000,000 tokens: ") as caught:
+        parity.measure(0, 10**14)
+    assert "--length 2048" in caught.value.render()
 
 
 @pytest.mark.parametrize("ok", [True, False])

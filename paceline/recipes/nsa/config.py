@@ -47,7 +47,7 @@ class Model(Section):
         NUMERICS,
     )
     width: int = key(768, "Width of the hidden states.", IDENTITY, ge=1)
-    layers: int = key(12, "Transformer blocks.", IDENTITY, ge=1)
+    layers: int = key(12, "Transformer blocks.", IDENTITY, ge=1, le=10_000)
     heads: int = key(12, "Attention heads.", IDENTITY, ge=1)
     groups: int = key(2, "Groups of heads that share keys, values and selected blocks.", IDENTITY, ge=1)
     head_width: int = key(64, "Width of a head; RoPE turns its halves against each other.", IDENTITY, ge=2)
@@ -60,7 +60,9 @@ class Model(Section):
     block: int = key(32, "Tokens of a compressed block.", IDENTITY, ge=1)
     stride: int = key(16, "Tokens from one compressed block to the next.", IDENTITY, ge=1)
     selection_block: int = key(64, "Tokens of a selection block.", IDENTITY, ge=1)
-    selected: int = key(16, "Selection blocks that a query looks at, the three forced ones included.", IDENTITY)
+    selected: int = key(
+        16, "Selection blocks that a query looks at, the three forced ones included.", IDENTITY, le=1024
+    )
     window: int = key(512, "Tokens of the sliding window, the query's own included.", IDENTITY, ge=1)
 
 
