@@ -19,6 +19,8 @@ FORCED = 3
 """selection blocks that a query always looks at: the document's first, its own, and the one before that"""
 KERNEL_WIDTHS, KERNEL_BLOCKS, KERNEL_GROUP = (64, 128), (16, 32, 64, 128), 16
 """what the kernels for GPUs take: widths of a head, tokens of a selection block, and heads of a group at most"""
+KERNEL_SELECTED = 256
+"""blocks of a query at most: to turn round who chose them a program takes 64 KiB of shared memory then, 256 KiB of 1,024 blocks (Triton 3.6)"""
 
 
 class Model(Section):
@@ -172,6 +174,12 @@ def _check_pattern(model: Model, by_kernels: bool) -> Iterator[Problem]:
     if model.selected < FORCED:
         what = f"model.selected={model.selected} has no room for the {FORCED} blocks that are always looked at"
         yield Problem(what, "model.selected", f"set model.selected={FORCED} or more")
+    if by_kernels and model.selected > KERNEL_SELECTED:
+        what = (
+            f"model.selected={model.selected} with model.sparse_path=fast, whose kernels take up to {KERNEL_SELECTED}"
+        )
+        do = f"set model.selected={KERNEL_SELECTED}, or model.sparse_path=auto"
+        yield Problem(what, "model.selected and model.sparse_path", do)
 
 
 def find_idle(config: NsaConfig, given: Collection[str]) -> Iterator[tuple[str, str]]:

@@ -18,7 +18,7 @@ from importlib.util import find_spec
 import torch
 
 from paceline.errors import ConfigError, Problem
-from paceline.recipes.nsa.config import KERNEL_BLOCKS, KERNEL_GROUP, KERNEL_WIDTHS, Model, list_sizes
+from paceline.recipes.nsa.config import KERNEL_BLOCKS, KERNEL_GROUP, KERNEL_SELECTED, KERNEL_WIDTHS, Model, list_sizes
 from paceline.recipes.nsa.gates import BRANCHES
 from paceline.recipes.nsa.kernels.fast_path import FAST, KERNELS, build_fast
 from paceline.recipes.nsa.kernels.launching import MOST_ROWS
@@ -71,6 +71,8 @@ def fast_refusal(device_type: str, model: Model) -> str:
     if model.selection_block not in KERNEL_BLOCKS:
         taken = list_sizes(KERNEL_BLOCKS, "or")
         return f"its kernels take selection blocks of {taken} tokens, not {model.selection_block}"
+    if model.selected > KERNEL_SELECTED:
+        return f"its kernels take up to {KERNEL_SELECTED} selected blocks, not {model.selected}"
     if torch.version.hip:
         # There torch calls a GPU cuda, too, and numbers that are no compute capabilities look like Hopper's.
         return "its kernels are for GPUs of NVIDIA, and this torch is for those of AMD"

@@ -76,6 +76,7 @@ def test_heads_have_to_fit_in_either(given: str, what: str) -> None:
     [
         ("model.head_width=96", "whose kernels take 64 and 128", "set model.head_width=64, or"),
         ("model.selection_block=48", "whose kernels take 16, 32, 64 and 128", "set model.selection_block=32, or"),
+        ("model.selected=257", "model.selected=257 with model.sparse_path=fast", "set model.selected=256, or"),
         ("model.heads=34", "model.heads=34 in model.groups=2 with model.sparse_path=fast", "set model.groups=17, or"),
     ],
 )
@@ -205,6 +206,13 @@ def test_a_silent_fallback_on_a_gpu_can_be_refused() -> None:
     with pytest.raises(ConfigError, match="64 or 128 wide, not 32"):
         choose_path("auto", "cuda", wide, "error")
     assert choose_path("torch", "cuda", wide, "error").name == "torch"
+
+
+def test_more_selected_blocks_than_kernels_take_are_left_to_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+    pretend_gpu(monkeypatch)
+    assert choose_path("auto", "cuda", Model(selected=256), "warn").name == "fast"
+    path = choose_path("auto", "cuda", Model(selected=257), "warn")
+    assert (path.name, path.reason) == ("torch", "its kernels take up to 256 selected blocks, not 257")
 
 
 def test_blocks_that_no_tile_fits_into_are_for_larger_gpus(monkeypatch: pytest.MonkeyPatch) -> None:

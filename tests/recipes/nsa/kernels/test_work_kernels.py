@@ -6,6 +6,7 @@ from importlib.util import find_spec
 
 import pytest
 
+from paceline.recipes.nsa.config import KERNEL_SELECTED
 from tests.hopper.compiling import compile_for
 from tests.hopper.machine_code import read_code
 
@@ -34,3 +35,15 @@ def test_they_compile_without_registers_in_memory(block: int, selected: int, ent
         assert "STL" not in names, name
         # Only bits are set so, which does not depend on who comes first.
         assert bool(names & {"ATOM", "ATOMG", "RED", "REDG"}) == (name == "mark"), name
+
+
+@pytest.mark.parametrize("capability", [80, 90])
+def test_as_many_blocks_of_a_query_as_are_taken_fit_into_any_gpu(capability: int) -> None:
+    """Triton 3.6 moves all of a program's queries and blocks through shared memory, 3.8 does not; a GeForce has 99 KiB."""
+    from paceline.recipes.nsa.kernels import work_kernels
+
+    given = {"N": KERNEL_SELECTED, "NP": KERNEL_SELECTED, "L": 64, "ROWS": 32}
+    for name in ("mark", "place"):
+        kernel = getattr(work_kernels, f"nsa_chosen_{name}_kernel")
+        compiled = compile_for(kernel, TYPES | {"entry_ptr": "*i64"}, given, capability=capability)
+        assert compiled.metadata.shared <= 99 * 2**10
