@@ -38,20 +38,15 @@ LENGTHS = {"cuda": (2048, 4096, 8192, 16384, 32768, 65536, 131072), "cpu": (256,
 """where none are asked for"""
 _DENSE = {"cuda": ("flash", "cudnn"), "cpu": ("flash",)}
 _DTYPES = {"cuda": torch.bfloat16, "cpu": torch.float32}
-_SHORT = 256
-"""tokens with which torch is asked whether it has a backend for such heads"""
 
 
 def measure(lengths: Sequence[int], heads: int, groups: int, width: int, repeats: int, decodes: bool) -> dict[str, Any]:
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     path = choose_path("auto", device.type, Model(heads=heads, groups=groups, head_width=width), "warn")
     asked = sorted(lengths or LENGTHS[device.type])
-    short = min(asked[0], _SHORT)
-    call = AttentionCall("training", 1, heads, short, short, width, is_causal=True)
-    refusals = find_refusals(call, _DTYPES[device.type], device)
-    dense = [backend for backend in _DENSE[device.type] if backend not in refusals]
-    rows = [_measure_length(length, heads, groups, width, path.name, dense, device, repeats) for length in asked]
     shape = Shape(heads * width, heads, groups, width)
+    rows = [_measure_length(length, shape, path.name, device, repeats) for length in asked]
+    dense = [backend for backend in _DENSE[device.type] if any(backend in row["times"] for row in rows)]
     for row in rows:
         row["decoding"] = {
             str(texts): measure_decoding(row["length"], texts, shape, path.name, device, repeats)
@@ -68,7 +63,6 @@ def measure(lengths: Sequence[int], heads: int, groups: int, width: int, repeats
         "repeats": repeats,
         "rows": rows,
         "break_even": {backend: find_break_even(rows, backend) for backend in dense},
-        "refused": {backend: refusals[backend] for backend in _DENSE[device.type] if backend in refusals},
     }
 
 
@@ -76,7 +70,7 @@ def find_break_even(rows: Sequence[dict[str, Any]], dense: str) -> int | None:
     """The first of the lengths from which on sparse attention takes less, forward and backward together; None: none of them."""
     found = None
     for row in reversed(rows):
-        if row["refused"]:
+        if dense not in row["times"]:
             continue
         if _total(row["times"]["layer"]) >= _total(row["times"][f"layer_{dense}"]):
             break
@@ -88,47 +82,45 @@ def _total(times: dict[str, float]) -> float:
     return times["forward_ms"] + times["backward_ms"]
 
 
-def _measure_length(
-    length: int,
-    heads: int,
-    groups: int,
-    width: int,
-    path: str,
-    dense: Sequence[str],
-    device: torch.device,
-    repeats: int,
-) -> dict[str, Any]:
+def _measure_length(length: int, shape: Shape, path: str, device: torch.device, repeats: int) -> dict[str, Any]:
     try:
-        times = _time_stages(length, heads, groups, width, path, device, repeats)
-        shape = Shape(heads * width, heads, groups, width)
+        # Which of its backends torch has follows from one head.
+        call = AttentionCall("training", 1, 1, length, length, shape.head_width, is_causal=True)
+        refusals = find_refusals(call, _DTYPES[device.type], device)
+        times = _time_stages(length, shape, path, device, repeats)
         layer = SparseAttention(shape, build_stages(path)).to(device)
         times["layer"] = _time(*_build_layer(layer, length, device), device, repeats)
-        for backend in dense:
-            times[backend] = _time(*_build_dense(length, heads, width, backend, device), device, repeats)
+        dense_refused = {name: refusals[name] for name in _DENSE[device.type] if name in refusals}
+        for backend in _DENSE[device.type]:
+            if backend in dense_refused:
+                continue
+            times[backend] = _time(*_build_dense(length, shape, backend, device), device, repeats)
             twin = DenseAttention(shape, "sdpa").to(device)
             times[f"layer_{backend}"] = _time(*_build_layer(twin, length, device, backend), device, repeats)
     except Exception as error:
         if not is_out_of_memory(error):
             raise
-        return {"length": length, "refused": str(error).splitlines()[0], "times": {}}
+        return {"length": length, "refused": str(error).splitlines()[0], "dense_refused": {}, "times": {}}
     times["sparse"] = {key: sum(times[stage][key] for stage in STAGES) for key in ("forward_ms", "backward_ms")}
-    return {"length": length, "refused": None, "times": times}
+    return {"length": length, "refused": None, "dense_refused": dense_refused, "times": times}
 
 
 def _time_stages(
-    length: int, heads: int, groups: int, width: int, path: str, device: torch.device, repeats: int
+    length: int, shape: Shape, path: str, device: torch.device, repeats: int
 ) -> dict[str, dict[str, float]]:
     stages, dtype = build_stages(path), str(_DTYPES[device.type]).removeprefix("torch.")
     assert stages is not None
-    inputs = draw_inputs(Case(1, length, heads, groups, width, dtype), stages, device)
+    inputs = draw_inputs(Case(1, length, shape.heads, shape.groups, shape.head_width, dtype), stages, device)
     runs = build_runs(inputs, stages, inputs.frame)
     return {name: _time(forward, gradients, device, repeats) for name, (forward, gradients) in runs.items()}
 
 
-def _build_dense(length: int, heads: int, width: int, backend: str, device: torch.device) -> Run:
+def _build_dense(length: int, shape: Shape, backend: str, device: torch.device) -> Run:
     """Every head with keys of its own: that torch need not repeat those of a group counts in its favour."""
     query, keys, values = (
-        torch.randn(1, length, heads, width, device=device, dtype=_DTYPES[device.type]).transpose(1, 2).requires_grad_()
+        torch.randn(1, length, shape.heads, shape.head_width, device=device, dtype=_DTYPES[device.type])
+        .transpose(1, 2)
+        .requires_grad_()
         for _ in range(3)
     )
 

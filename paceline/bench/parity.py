@@ -62,7 +62,7 @@ def measure(seed: int, length: int) -> dict[str, Any]:
         if not is_out_of_memory(error):
             raise
         what = f"no memory for a layer of {length:,} tokens: {str(error).splitlines()[0]}"
-        raise UsageError(what, "--length", "fewer tokens: --length 2048") from error
+        raise UsageError(what, "--length", "give fewer tokens") from error
     num_threads = torch.get_num_threads()
     torch.set_num_threads(1)  # the reference's tensors are small: a second thread would mostly wait for the first
     rows = [row for name in CASES for row in compare_case(name, paths, device, seed)]

@@ -105,8 +105,8 @@ def command(
     print_whole(build_table(measured))
     if decode:
         print_whole(build_decoding_table(measured))
-    for dense, reason in measured["refused"].items():
-        print(f"not {_TITLES[dense]}: {reason}")
+    for told in list_refusals(measured["rows"]):
+        print(told)
     for dense, length in measured["break_even"].items():
         told = f"from {length:,} tokens on (of those measured)" if length else "at none of these lengths"
         print(f"faster than {_TITLES[f'layer_{dense}']}: {told}")
@@ -149,6 +149,18 @@ def build_table(measured: dict[str, Any]) -> Any:
     return table
 
 
+def list_refusals(rows: list[dict[str, Any]]) -> list[str]:
+    """Which backend of dense attention is not to be had at which lengths, and torch's reason."""
+    lengths: dict[tuple[str, str], list[str]] = {}
+    for row in rows:
+        for refused in row["dense_refused"].items():
+            lengths.setdefault(refused, []).append(f"{row['length']:,}")
+    return [
+        f"not to be had, {_TITLES[backend]}, at {', '.join(where)}: {reason}"
+        for (backend, reason), where in lengths.items()
+    ]
+
+
 def build_decoding_table(measured: dict[str, Any]) -> Any:
     from rich.table import Table
 
@@ -180,5 +192,7 @@ def _decoding_cell(decoding: dict[str, Any], name: str) -> str:
 def _cell(row: dict[str, Any], name: str) -> str:
     if row["refused"]:
         return "no memory"
+    if name not in row["times"]:
+        return "-"
     times = row["times"][name]
     return f"{times['forward_ms']:.2f}" + (f" / {times['backward_ms']:.2f}" if times["backward_ms"] else "")

@@ -43,8 +43,9 @@ class Section(BaseModel):
     @classmethod
     def _fits(cls, value: Any) -> Any:
         """What counts or measures something ends up in numbers of 64 bits, of torch, numpy or the system."""
-        if isinstance(value, int) and not -(2**63) <= value < 2**63:
-            raise ValueError("whole numbers go up to 9,223,372,036,854,775,807 here")
+        several = value.values() if isinstance(value, dict) else value if isinstance(value, list) else [value]
+        if any(isinstance(each, int) and not -(2**63) <= each < 2**63 for each in several):
+            raise ValueError("whole numbers lie between -2**63 and 2**63 - 1 here")
         return value
 
 

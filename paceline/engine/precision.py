@@ -138,11 +138,7 @@ class Fp16(Precision):
         }
 
     def load(self, tensors: Mapping[str, torch.Tensor]) -> None:
-        for name, own in (
-            ("loss_scale", self.loss_scale),
-            ("good_steps", self._good_steps),
-            ("skipped_steps", self._skipped_steps),
-        ):
+        for name, own in self.tensors().items():
             if name in tensors:
                 own.copy_(tensors[name])
         # A scale from before samples were weighed has come down by itself.

@@ -94,7 +94,7 @@ class Glances:
         history = self._remember(seen, seen.pulse, sight)
         (before, first), (now, last) = history[0], history[-1]
         if now > before:
-            measured["steps_per_s"] = (last.step - first.step) / (now - before)
+            measured["steps_per_s"] = round((last.step - first.step) / (now - before), 6)
         if last.waits > first.waits:
             measured["wait_ms"] = round((last.waited_ms - first.waited_ms) / (last.waits - first.waits), 3)
         return measured

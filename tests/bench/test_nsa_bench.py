@@ -8,12 +8,14 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 
 from paceline.bench import nsa, nsa_tiles
 from paceline.cli import asking
 from paceline.cli.main import run_command
 from paceline.errors import UsageError
 from paceline.recipes.nsa.config import Model
+from paceline.workload import AttentionCall
 from tests.recipes.nsa.gpus import pretend_gpu
 from tests.recipes.nsa.kernels.tuned import make_tuned
 
@@ -28,7 +30,7 @@ def row(length: int, ours: float, dense: float) -> dict:
         "attention_dense": 1234.5,
         "model_launched": 3.0,
     }
-    return {"length": length, "refused": None, "times": times, "decoding": {"1": decoding}}
+    return {"length": length, "refused": None, "dense_refused": {}, "times": times, "decoding": {"1": decoding}}
 
 
 def test_each_stage_is_timed() -> None:
@@ -67,18 +69,27 @@ def test_the_break_even(figures: list[tuple[int, float, float]], expected: int |
 def test_a_backend_that_is_not_to_be_had_says_so_and_the_rest_is_timed(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """As flash before compute capability 8.0, and cuDNN with odd heads."""
-    monkeypatch.setattr(nsa, "find_refusals", lambda call, dtype, device: dict.fromkeys(("flash", "cudnn"), "too old"))
-    measured = nsa.measure([40], heads=2, groups=1, width=16, repeats=1, decodes=False)
-    assert measured["refused"]["flash"] == "too old"
-    assert not measured["break_even"]
-    times = measured["rows"][0]["times"]
-    assert times["layer"]["forward_ms"] > 0
-    assert not {"flash", "layer_flash"} & times.keys()
+    """As flash before compute capability 8.0, and cuDNN with heads of 20, or with a single query."""
+
+    def refuse(call: AttentionCall, dtype: torch.dtype, device: torch.device) -> dict[str, str]:
+        return dict.fromkeys(("flash", "cudnn", "math"), "too short") if call.queries < refused_below else {}
+
+    monkeypatch.setattr(nsa, "find_refusals", refuse)
     monkeypatch.setattr(asking, "ask_worker", lambda arguments: measured)
-    assert run_command(["bench", "nsa", "--length", "40"]) == 0
+    refused_below = 50
+    measured = nsa.measure([40, 60], heads=2, groups=1, width=16, repeats=1, decodes=False)
+    assert run_command(["bench", "nsa"]) == 0
     shown = capsys.readouterr().out
-    assert "not dense, flash: too old" in shown
+    assert "not to be had, dense, flash, at 40: too short" in shown
+    (dense,) = (line for line in shown.splitlines() if "layer, dense, flash " in line)
+    assert " - " in dense, "the longer row has its figures"
+    refused_below = 70
+    measured = nsa.measure([40, 60], heads=2, groups=1, width=16, repeats=1, decodes=False)
+    assert not measured["break_even"]
+    assert all(row["times"]["layer"]["forward_ms"] > 0 for row in measured["rows"])
+    assert run_command(["bench", "nsa"]) == 0
+    shown = capsys.readouterr().out
+    assert "at 40, 60: too short" in shown
     assert "layer, sparse" in shown
     assert "layer, dense" not in shown
 
@@ -99,9 +110,11 @@ def test_the_command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixt
         "width": 64,
     }
     answer |= {
-        "rows": [row(8, 2, 1), {"length": 16, "refused": "full", "times": {}, "decoding": {"1": {"refused": "full"}}}],
+        "rows": [
+            row(8, 2, 1),
+            {"length": 16, "refused": "full", "dense_refused": {}, "times": {}, "decoding": {"1": {"refused": "full"}}},
+        ],
         "break_even": {"flash": None},
-        "refused": {},
     }
     asked: list[list[str]] = []
     monkeypatch.setattr(asking, "ask_worker", lambda arguments: asked.append(arguments) or answer)
@@ -136,7 +149,6 @@ def test_figures_are_whole_on_a_narrow_terminal_and_a_stage_is_one_line_of_a_fil
 ) -> None:
     rows = [row(length, 1234.56, 98765.43) for length in nsa.LENGTHS["cuda"]]
     answer = {"device": "a GPU", "torch": "2", "path": "fast", "reason": "kernels", "break_even": {"flash": None}}
-    answer["refused"] = {}
     answer |= {"heads": 12, "groups": 2, "width": 64, "rows": rows}
     monkeypatch.setattr(asking, "ask_worker", lambda arguments: answer)
     monkeypatch.setenv("COLUMNS", "80")

@@ -84,9 +84,8 @@ def test_a_selection_that_is_another_is_found(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_a_row_that_there_is_no_memory_for_is_a_length_too_many() -> None:
-    with pytest.raises(UsageError, match=r"no memory for a layer of 100,000,000,000,000 tokens: ") as caught:
+    with pytest.raises(UsageError, match=r"no memory for a layer of 100,000,000,000,000 tokens: "):
         parity.measure(0, 10**14)
-    assert "--length 2048" in caught.value.render()
 
 
 @pytest.mark.parametrize("ok", [True, False])

@@ -91,7 +91,7 @@ def _tune(case: Case, device: torch.device, built_in: dict[str, Tile], limit_s: 
     except Exception as error:
         if not is_out_of_memory(error):
             raise
-        return built_in, "built-in", f"no memory to tune for {case}"
+        return built_in, "built-in", "no memory to tune"
     path, problem = save_tuned(tuned)
     tried, total = tuned.count()
     kept = f"kept in {path}" if path else f"not kept for other runs: {problem}"

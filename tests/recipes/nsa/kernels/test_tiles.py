@@ -41,6 +41,8 @@ def test_the_built_in_tile_is_the_first_candidate_of_several(kernel: str) -> Non
             for block in (16, 32, 64):
                 tiles = list_candidates(kernel, width, dtype, block)
                 assert tiles[0] == built_in(kernel, width, dtype, block)
+                if kernel.startswith("selected_past"):
+                    assert max(tile["BN"] for tile in tiles) <= block, "as it is launched"
                 assert len(tiles) > 3
                 launched = [{"KEYS_FIRST": 0, **tile} for tile in tiles]
                 assert all(each not in launched[:i] for i, each in enumerate(launched)), "nothing is measured twice"

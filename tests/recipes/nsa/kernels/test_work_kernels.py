@@ -39,7 +39,8 @@ def test_they_compile_without_registers_in_memory(block: int, selected: int, ent
 
 @pytest.mark.parametrize("capability", [80, 90])
 def test_as_many_blocks_of_a_query_as_are_taken_fit_into_any_gpu(capability: int) -> None:
-    """Triton 3.6 moves all of a program's queries and blocks through shared memory, 3.8 does not; a GeForce has 99 KiB."""
+    """Triton 3.6 moves all of a program's places, of 8 bytes, through shared memory at once, 3.8 does not; a GeForce has 99 KiB."""
+    assert 32 * KERNEL_SELECTED * 8 <= 99 * 2**10
     from paceline.recipes.nsa.kernels import work_kernels
 
     given = {"N": KERNEL_SELECTED, "NP": KERNEL_SELECTED, "L": 64, "ROWS": 32}
