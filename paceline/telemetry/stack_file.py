@@ -44,7 +44,8 @@ class StackFile:
             os.ftruncate(self._descriptor, 0)  # which a full disk allows: without a line nobody answers either
 
     def _write(self, line: str) -> None:
-        os.write(self._descriptor, f"{line}\n".encode())
+        # On a line of its own, whatever stacks another process was killed in.
+        os.write(self._descriptor, f"\n{line}\n".encode())
 
 
 def answer_requests(path: Path, rank: int, attempt: int) -> StackFile | None:

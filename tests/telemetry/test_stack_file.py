@@ -49,8 +49,17 @@ def test_a_process_says_that_it_answers_and_does(tmp_path: Path) -> None:
         assert find_answerer(path) == process.pid, "its stacks do not hide it"
         process.kill()
     with open(path, "a") as file:
-        file.write("== pid 7 answers no more ==\n")
+        file.write("\n== pid 7 answers no more ==\n")
     assert find_answerer(path) is None
+
+
+def test_stacks_that_a_kill_cut_off_do_not_hide_who_answers_next(tmp_path: Path) -> None:
+    path = tmp_path / "stacks_rank_00003.txt"
+    path.write_text('== rank 3, attempt 1, pid 7 answers ==\nCurrent thread 0x0007 (most recent call first):\n  File "<str')
+    with start(path) as process:
+        assert process.stdout.readline() == "True\n"
+        assert find_answerer(path) == process.pid
+        process.kill()
 
 
 def test_a_signal_that_means_something_already_is_left_alone(tmp_path: Path) -> None:
