@@ -55,7 +55,9 @@ def test_a_process_says_that_it_answers_and_does(tmp_path: Path) -> None:
 
 def test_stacks_that_a_kill_cut_off_do_not_hide_who_answers_next(tmp_path: Path) -> None:
     path = tmp_path / "stacks_rank_00003.txt"
-    path.write_text('== rank 3, attempt 1, pid 7 answers ==\nCurrent thread 0x0007 (most recent call first):\n  File "<str')
+    path.write_text(
+        '== rank 3, attempt 1, pid 7 answers ==\nCurrent thread 0x0007 (most recent call first):\n  File "<str'
+    )
     with start(path) as process:
         assert process.stdout.readline() == "True\n"
         assert find_answerer(path) == process.pid
