@@ -84,16 +84,13 @@ def _total(times: dict[str, float]) -> float:
 
 def _measure_length(length: int, shape: Shape, path: str, device: torch.device, repeats: int) -> dict[str, Any]:
     try:
-        # Which of its backends torch has follows from one head.
-        call = AttentionCall("training", 1, 1, length, length, shape.head_width, is_causal=True)
+        call = AttentionCall("training", 1, shape.heads, length, length, shape.head_width, is_causal=True)
         refusals = find_refusals(call, _DTYPES[device.type], device)
+        dense_refused = {name: refusals[name] for name in _DENSE[device.type] if name in refusals}
         times = _time_stages(length, shape, path, device, repeats)
         layer = SparseAttention(shape, build_stages(path)).to(device)
         times["layer"] = _time(*_build_layer(layer, length, device), device, repeats)
-        dense_refused = {name: refusals[name] for name in _DENSE[device.type] if name in refusals}
-        for backend in _DENSE[device.type]:
-            if backend in dense_refused:
-                continue
+        for backend in (name for name in _DENSE[device.type] if name not in dense_refused):
             times[backend] = _time(*_build_dense(length, shape, backend, device), device, repeats)
             twin = DenseAttention(shape, "sdpa").to(device)
             times[f"layer_{backend}"] = _time(*_build_layer(twin, length, device, backend), device, repeats)

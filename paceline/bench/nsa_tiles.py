@@ -31,8 +31,8 @@ def measure(lengths: Sequence[int], rows: int, model: Model, precision: str, rep
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu", 0)
     refusal = fast_refusal(device.type, model)
     if refusal:
-        do = "run it on a GPU that has them, with sizes that they take (docs/nsa-kernels.md)"
-        raise UsageError(f"there are no tiles to tune: {refusal}", "--tune", f"leave --tune away, or {do}")
+        do = "leave --tune away, or run it on a GPU that has kernels, with sizes that they take (docs/nsa-kernels.md)"
+        raise UsageError(f"there are no tiles to tune: {refusal}", "--tune", do)
     if rows * model.heads > MOST_ROWS:
         what = f"--rows {rows} × --heads {model.heads} = {rows * model.heads:,}, and the kernels take {MOST_ROWS:,}"
         raise UsageError(what, "--rows, --heads", f"fewer of either: --rows {max(1, MOST_ROWS // model.heads)}")

@@ -49,6 +49,7 @@ class Model(Section):
         NUMERICS,
     )
     width: int = key(768, "Width of the hidden states.", IDENTITY, ge=1)
+    # As many as any model has, and few enough that a slip of the keyboard is told before memory runs out.
     layers: int = key(12, "Transformer blocks.", IDENTITY, ge=1, le=10_000)
     heads: int = key(12, "Attention heads.", IDENTITY, ge=1)
     groups: int = key(2, "Groups of heads that share keys, values and selected blocks.", IDENTITY, ge=1)
@@ -62,6 +63,7 @@ class Model(Section):
     block: int = key(32, "Tokens of a compressed block.", IDENTITY, ge=1)
     stride: int = key(16, "Tokens from one compressed block to the next.", IDENTITY, ge=1)
     selection_block: int = key(64, "Tokens of a selection block.", IDENTITY, ge=1)
+    # Plain torch has room for as many per query, whether there are blocks or not.
     selected: int = key(
         16, "Selection blocks that a query looks at, the three forced ones included.", IDENTITY, le=1024
     )

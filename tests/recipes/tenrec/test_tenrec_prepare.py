@@ -1,3 +1,5 @@
+"""Preparing rows: the columns that a plain reading gives, what is wrong named with its line, and never a part for the whole."""
+
 from __future__ import annotations
 
 import errno

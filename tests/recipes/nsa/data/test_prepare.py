@@ -1,3 +1,5 @@
+"""Preparing text: every document once and in one split, whatever kills it, and nothing mixed that does not belong together."""
+
 from __future__ import annotations
 
 import errno
